@@ -1,0 +1,437 @@
+/*
+ * Puts a broker together, starts it in the order in which things depend on each other, and stops it in the
+ * reverse order:
+ *
+ *   store (locks its directory, recovers) ► tables, offsets clamped ► listen ► admin lane, registrar ► ready
+ *
+ * Nothing is served before the store has recovered and offsets were clamped to it: requests that come
+ * earlier find no listener. A second broker on the same directory fails before it touches a table.
+ *
+ * Threads of its own: ack-deadline, broker-poll, two broker-cold, the admin lane, broker-register and
+ * broker-house (this file: expiry of members, events, progress to disk); the store has its own.
+ */
+#include "broker/broker_internal.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/sched.h"
+#include "broker/ack_wait.h"
+#include "broker/admin_lane.h"
+#include "broker/cold_lane.h"
+#include "broker/handlers/handlers.h"
+#include "broker/handlers/pull.h"
+#include "broker/long_poll.h"
+#include "broker/registrar.h"
+#include "broker/store_identity.h"
+
+enum { FIRST_REGISTRATION_MS = 1000, HOUSEKEEPING_MS = 1000, DRAIN_MS = 2000 };
+
+/* ---- creating ---- */
+
+static enum tern_code make_histograms(struct broker *broker)
+{
+    for (int i = 0; i < REQUEST_KINDS; i++) {
+        broker->request_stats[i].latency_ns = calloc(1, sizeof(struct histogram));
+        if (!broker->request_stats[i].latency_ns)
+            return TERN_NO_MEMORY;
+    }
+    return TERN_OK;
+}
+
+enum tern_code broker_create(const struct env *env, struct link *link,
+                             const struct broker_config *config, struct broker **out,
+                             struct tern_error *err)
+{
+    struct broker *broker = calloc(1, sizeof *broker);
+    if (!broker || make_histograms(broker) != TERN_OK) {
+        broker_destroy(broker);
+        return error_set(err, TERN_NO_MEMORY, "broker");
+    }
+    broker->env = *env;
+    broker->link = link;
+    broker->config = *config;
+    broker->started_ms = clock_wall_ms(env->clock);
+    *out = broker;
+    return TERN_OK;
+}
+
+const char *broker_address(const struct broker *broker)
+{
+    return broker->address;
+}
+
+bool broker_writable(struct broker *broker, enum tern_code *code, char *text, size_t size)
+{
+    if (broker->config.broker_permission & PERM_WRITE)
+        return true;
+    *code = TERN_NO_PERMISSION;
+    snprintf(text, size, "broker %s does not take sends (brokerPermission %" PRId64 ")",
+             broker->config.broker_name, broker->config.broker_permission);
+    return false;
+}
+
+/* ---- what the store, the polls and the server tell ---- */
+
+static void on_flushed(void *arg, int64_t flushed)
+{
+    struct broker *broker = arg;
+    ack_wait_advance(broker->acks, flushed);
+}
+
+static void on_arrival(void *arg, const struct store_arrival *arrival)
+{
+    struct broker *broker = arg;
+    if (broker->polls)
+        long_poll_arrival(broker->polls, arrival);
+}
+
+static void on_latched(void *arg, enum tern_code code, const char *text)
+{
+    struct broker *broker = arg;
+    log_error(broker->env.log, "store_read_only", "code=%s cause=\"%s\"", tern_code_name(code),
+              text);
+    ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
+}
+
+static int64_t queue_end(void *arg, const char *topic, int32_t queue_id)
+{
+    struct broker *broker = arg;
+    int64_t min, max;
+    store_queue_range(broker->store, topic, queue_id, &min, &max);
+    return max;
+}
+
+static void on_peer_gone(void *arg, uint64_t peer_id)
+{
+    struct broker *broker = arg;
+    long_poll_peer_gone(broker->polls, peer_id);
+    events_peer_gone(broker->events, peer_id);
+    members_peer_gone(broker->members, peer_id);
+}
+
+static void on_pressure(void *arg, uint64_t peer_id)
+{
+    struct broker *broker = arg;
+    long_poll_relieve(broker->polls, peer_id);
+    events_relieve(broker->events, peer_id);
+}
+
+static void on_expression_changed(void *arg, const char *group, const char *topic,
+                                  const char *client_id, const char *before, const char *after)
+{
+    struct broker *broker = arg;
+    log_warn(broker->env.log, "expression_changed",
+             "group=%s topic=%s client=%s before=\"%s\" after=\"%s\" note=\"messages already passed "
+             "return only by a reset\"",
+             group, topic, client_id, before, after);
+    counter_add(&broker->expression_changes, 1);
+}
+
+/* ---- starting, part by part ---- */
+
+static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
+{
+    const struct broker_config *config = &broker->config;
+    const struct env *env = &broker->env;
+    char dir[FS_PATH_BYTES], topics[FS_PATH_BYTES], groups[FS_PATH_BYTES], offsets[FS_PATH_BYTES];
+    enum tern_code code;
+
+    if ((code = fs_join(dir, config->store_root, "config")) ||
+        (code = fs_join(topics, dir, "topics.json")) ||
+        (code = fs_join(groups, dir, "subscriptionGroup.json")) ||
+        (code = fs_join(offsets, dir, "consumerOffset.json")))
+        return error_set(err, code, "storePathRootDir: '%s' is too long", config->store_root);
+    if ((code = fs_mkdirs(env->fs, dir)))
+        return error_set(err, code, "storePathRootDir: cannot make %s: %s", dir,
+                         tern_code_text(code));
+    struct members_options members = {.arg = broker,
+                                      .on_changed = broker_on_members_changed,
+                                      .on_expression_changed = on_expression_changed};
+    if ((code = topics_create(env, topics, config->cluster_name, config->broker_name,
+                              config->auto_create_topic, (int32_t)config->default_topic_queues,
+                              &broker->topics, err)) ||
+        (code = groups_create(env, groups, config->auto_create_group, &broker->groups, err)) ||
+        (code = offsets_create(env, offsets, &broker->offsets, err)))
+        return code;
+    if ((code = members_create(env, &members, &broker->members)) ||
+        (code = events_create(env, &broker->events)) ||
+        (code = pull_stats_create(env, &broker->pull_stats)) ||
+        (code = cold_lane_create(broker, env, &broker->cold)))
+        return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
+    uint32_t lowered = offsets_clamp(broker->offsets, queue_end, broker);
+    if (lowered)
+        log_warn(env->log, "offsets_lowered",
+                 "count=%" PRIu32 " cause=\"progress was beyond the recovered log\"", lowered);
+    return TERN_OK;
+}
+
+static void fill_store_options(const struct broker *broker, struct store_options *options)
+{
+    const struct broker_config *config = &broker->config;
+    store_options_init(options);
+    options->root_dir = config->store_root;
+    options->segment_bytes = config->segment_bytes;
+    options->queue_file_bytes = config->queue_file_bytes;
+    options->index_enabled = config->index_enable;
+    options->index_slots = (uint32_t)config->index_slots;
+    options->index_entries = (uint32_t)config->index_entries;
+    options->sync_flush = config->flush_type == FLUSH_SYNC;
+    options->flush_interval_ms = config->flush_interval_ms;
+    options->queue_flush_interval_ms = config->queue_flush_interval_ms;
+    options->retention_ms = config->retention_ms;
+    options->delete_hours = broker_config_hours(config->delete_when);
+    options->clean_interval_ms = config->clean_interval_ms;
+    options->disk_max_used_ratio = (double)config->disk_max_used_percent / 100;
+    options->disk_clean_ratio = (double)config->disk_clean_percent / 100;
+    options->disk_warning_ratio = (double)config->disk_warning_percent / 100;
+    options->max_message_bytes = config->max_message_bytes;
+    options->memory_window_bytes =
+        config->physical_memory_bytes / 100 * config->access_memory_percent;
+    options->memory_count = (uint32_t)config->memory_count;
+    options->memory_bytes = (uint32_t)config->memory_bytes;
+    options->disk_count = (uint32_t)config->disk_count;
+    options->disk_bytes = (uint32_t)config->disk_bytes;
+    options->open_files_max = (uint32_t)config->open_files;
+    options->offset_correction = true;
+    options->observer = (struct store_observer){.arg = (void *)(uintptr_t)broker,
+                                                .on_flushed = on_flushed,
+                                                .on_arrival = on_arrival,
+                                                .on_latched = on_latched};
+}
+
+static enum tern_code open_store(struct broker *broker, struct tern_error *err)
+{
+    struct store_options options;
+    struct store_recovery recovery;
+
+    enum tern_code code = ack_wait_create(&broker->env, &broker->acks);
+    if (code != TERN_OK)
+        return error_set(err, code, "starting the ack task: %s", tern_code_text(code));
+    fill_store_options(broker, &options);
+    code = store_open(&broker->env, &options, &broker->store, &recovery, err);
+    if (code != TERN_OK)
+        return code;
+    log_info(broker->env.log, "store_recovered",
+             "dir=%s clean=%d log_min=%" PRId64 " log_end=%" PRId64 " cut_bytes=%" PRId64
+             " replayed=%" PRId64 " took_ms=%" PRId64,
+             broker->config.store_root, recovery.clean, recovery.log_min, recovery.log_end,
+             recovery.cut_bytes, recovery.replayed_records, recovery.took_ms);
+    if ((code = store_identity_load(&broker->env, broker->config.store_root, broker->store_uuid,
+                                    err)))
+        return code;
+    struct long_poll_options polls = {.max_parked = (uint32_t)broker->config.max_parked_pulls,
+                                      .arg = broker,
+                                      .queue_end = queue_end,
+                                      .resume = pull_resume,
+                                      .drop = pull_drop};
+    if ((code = long_poll_create(&broker->env, &polls, &broker->polls)))
+        return error_set(err, code, "starting the poll task: %s", tern_code_text(code));
+    return TERN_OK;
+}
+
+/* The address that clients are told and that records carry. */
+static enum tern_code settle_address(struct broker *broker, struct tern_error *err)
+{
+    const struct broker_config *config = &broker->config;
+    unsigned port = rpc_server_port(broker->server);
+    const char *host = config->advertise_addr[0] ? config->advertise_addr : config->listen_addr;
+    char text[HOST_TEXT_BYTES + 16];
+
+    if (!strcmp(host, "0.0.0.0") || !strcmp(host, "::"))
+        return error_set(err, TERN_CONFIG,
+                         "advertiseAddr: listenAddr is %s, which no client can dial; set "
+                         "advertiseAddr to an address that they reach",
+                         host);
+    /* The advertised form is host or host:port; v6 literals come bare or in brackets. */
+    const char *colon = strrchr(host, ':');
+    bool bare_v6 = colon && strchr(host, ':') != colon && host[0] != '[';
+    bool has_port = colon && !bare_v6 && (host[0] != '[' || colon[-1] == ']');
+    if (bare_v6)
+        snprintf(broker->address, sizeof broker->address, "[%s]:%u", host, port);
+    else if (has_port)
+        snprintf(broker->address, sizeof broker->address, "%s", host);
+    else
+        snprintf(broker->address, sizeof broker->address, "%s:%u", host, port);
+    if (host_parse(broker->address, &broker->store_host) == TERN_OK)
+        return TERN_OK;
+    /* A name: records need an address; the one we listen on will do. */
+    bool v6 = strchr(config->listen_addr, ':') != NULL;
+    snprintf(text, sizeof text, v6 ? "[%s]:%u" : "%s:%u", config->listen_addr, port);
+    if (host_parse(text, &broker->store_host) != TERN_OK)
+        return error_set(err, TERN_CONFIG, "listenAddr: '%s' is no IP address",
+                         config->listen_addr);
+    return TERN_OK;
+}
+
+static enum tern_code start_server(struct broker *broker, struct tern_error *err)
+{
+    const struct broker_config *config = &broker->config;
+    char address[CONFIG_STRING_BYTES + 16];
+    bool v6 = strchr(config->listen_addr, ':') != NULL;
+    snprintf(address, sizeof address, v6 ? "[%s]:%" PRId64 : "%s:%" PRId64, config->listen_addr,
+             config->listen_port);
+    size_t most = frame_max_bytes(config->max_message_bytes);
+    struct rpc_server_options options = {
+        .listen = {.address = address,
+                   .max_message_bytes = most,
+                   .max_peers = (uint32_t)config->max_connections,
+                   .max_requests = (uint32_t)config->max_requests,
+                   .max_requests_per_peer = (uint32_t)config->max_requests_per_client,
+                   .reply_timeout_ms = 10000},
+        .arena_budget_bytes = 2 * most + (1 << 20),
+        .arg = broker,
+        .on_request = request_dispatch,
+        .on_peer_gone = on_peer_gone,
+        .on_pressure = on_pressure,
+    };
+    enum tern_code code =
+        rpc_server_create(&broker->env, broker->link, &options, &broker->server, err);
+    if (code != TERN_OK)
+        return error_prefix(err, code, "listenAddr, listenPort");
+    return settle_address(broker, err);
+}
+
+static int64_t housekeeping_step(void *arg, int64_t now_ns)
+{
+    struct broker *broker = arg;
+    int64_t next = now_ns + ms_to_ns(HOUSEKEEPING_MS);
+    members_expire(broker->members, now_ns);
+    int64_t events_next = events_step(broker->events, now_ns);
+    if (events_next < next)
+        next = events_next;
+    if (now_ns >= broker->next_persist_ns) {
+        struct tern_error err;
+        enum tern_code code = offsets_persist(broker->offsets, &err);
+        if (code != TERN_OK)
+            log_error(broker->env.log, "offsets_not_persisted", "code=%s cause=\"%s\"",
+                      tern_code_name(code), error_text(&err, code));
+        broker->next_persist_ns = now_ns + ms_to_ns(broker->config.flush_offset_interval_ms);
+    }
+    return next < now_ns + ms_to_ns(100) ? now_ns + ms_to_ns(100) : next;
+}
+
+static enum tern_code start_registering(struct broker *broker, struct tern_error *err)
+{
+    struct rpc_client_options options = {
+        .max_message_bytes = 64 << 20,
+        .connect_wait_ms = 500,
+        .reconnect_min_ms = 100,
+        .reconnect_max_ms = 5000,
+        .client_id = "",
+    };
+    enum tern_code code = rpc_client_create(&broker->env, broker->link, &options, &broker->client);
+    if (code != TERN_OK)
+        return error_set(err, code, "making the nameserver client: %s", tern_code_text(code));
+    if ((code = registrar_create(broker, &broker->registrar, err)))
+        return code;
+    if ((code = admin_lane_create(broker, &broker->admin)) ||
+        (code = registrar_start(broker->registrar)) ||
+        (code = task_start(broker->env.sched, "broker-house", housekeeping_step, broker,
+                           &broker->housekeeper)))
+        return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
+    int64_t deadline_ns = clock_mono_ns(broker->env.clock) + ms_to_ns(FIRST_REGISTRATION_MS);
+    return registrar_publish(broker->registrar, deadline_ns, err);
+}
+
+enum tern_code broker_start(struct broker *broker, struct tern_error *err)
+{
+    enum tern_code code;
+    if ((code = open_store(broker, err)) || (code = open_tables(broker, err)) ||
+        (code = start_server(broker, err)) || (code = start_registering(broker, err)))
+        return code;
+    log_info(broker->env.log, "broker_started", "name=%s id=%" PRId64 " address=%s",
+             broker->config.broker_name, broker->config.broker_id, broker->address);
+    return TERN_OK;
+}
+
+/* ---- stopping ---- */
+
+static void keep_first(enum tern_code *first, struct tern_error *err, enum tern_code code,
+                       const struct tern_error *cause)
+{
+    if (code == TERN_OK || *first != TERN_OK)
+        return;
+    *first = code;
+    if (err)
+        *err = *cause;
+}
+
+/* Ends everything that runs or waits; what is left is memory. The broker may be half started. */
+static void stop_running(struct broker *broker)
+{
+    int64_t patience_ns = clock_mono_ns(broker->env.clock) + ms_to_ns(DRAIN_MS);
+
+    if (broker->registrar)
+        registrar_stop(broker->registrar);
+    atomic_store(&broker->stopping, true); /* new requests are refused from here on */
+    task_stop(broker->housekeeper);
+    broker->housekeeper = NULL;
+    if (broker->polls)
+        long_poll_resume_all(broker->polls);
+    if (broker->acks && !ack_wait_drain(broker->acks, patience_ns))
+        log_warn(broker->env.log, "sends_not_flushed", "count=%" PRIu32,
+                 ack_wait_count(broker->acks));
+    if (broker->server)
+        rpc_server_stop(broker->server);
+    admin_lane_destroy(broker->admin);
+    broker->admin = NULL;
+    if (broker->polls)
+        long_poll_resume_all(broker->polls); /* what parked while the server stopped */
+    cold_lane_destroy(broker->cold);
+    broker->cold = NULL;
+    events_destroy(broker->events);
+    broker->events = NULL;
+}
+
+enum tern_code broker_stop(struct broker *broker, struct tern_error *err)
+{
+    enum tern_code first = TERN_OK;
+    struct tern_error cause;
+
+    stop_running(broker);
+    if (broker->store)
+        keep_first(&first, err, store_close(broker->store, &cause), &cause);
+    broker->store = NULL;
+    ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
+    keep_first(&first, err, offsets_persist(broker->offsets, &cause), &cause);
+    keep_first(&first, err, groups_persist(broker->groups, &cause), &cause);
+    keep_first(&first, err, topics_persist(broker->topics, &cause), &cause);
+    if (first != TERN_OK)
+        log_error(broker->env.log, "stopped_with_error", "code=%s cause=\"%s\"",
+                  tern_code_name(first), error_text(err, first));
+    return first;
+}
+
+void broker_destroy(struct broker *broker)
+{
+    struct tern_error err;
+    if (!broker)
+        return;
+    if (broker->env.clock)
+        stop_running(broker);
+    if (broker->store && store_close(broker->store, &err) != TERN_OK)
+        log_error(broker->env.log, "store_not_closed", "cause=\"%s\"", err.text);
+    if (broker->acks)
+        ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
+    registrar_destroy(broker->registrar);
+    if (broker->client)
+        rpc_client_destroy(broker->client);
+    if (broker->server)
+        rpc_server_destroy(broker->server);
+    long_poll_destroy(broker->polls);
+    ack_wait_destroy(broker->acks);
+    pull_stats_destroy(broker->pull_stats);
+    members_destroy(broker->members);
+    offsets_destroy(broker->offsets);
+    groups_destroy(broker->groups);
+    topics_destroy(broker->topics);
+    for (int i = 0; i < REQUEST_KINDS; i++)
+        free(broker->request_stats[i].latency_ns);
+    free(broker);
+}

@@ -1,0 +1,234 @@
+/*
+ * Configuration rows of the broker. Keys that RocketMQ has and this product does not offer are rows too:
+ * they are refused with the word that explains it, never ignored.
+ */
+#include "broker/broker_config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/names.h"
+
+#define FIELD(name) offsetof(struct broker_config, name)
+#define MIB (INT64_C(1) << 20)
+#define GIB (INT64_C(1) << 30)
+
+/* clang-format off */
+static const struct config_row rows[] = {
+    {.key = "brokerClusterName", .type = CONFIG_STRING, .offset = FIELD(cluster_name), .fallback = "DefaultCluster", .min = 1, .max = BROKER_NAME_MAX,
+     .help = "Cluster this broker belongs to."},
+    {.key = "brokerName", .type = CONFIG_STRING, .offset = FIELD(broker_name), .fallback = "", .max = BROKER_NAME_MAX,
+     .help = "Name of the broker set; a master and its slaves share it. Empty: the host's name."},
+    {.key = "brokerId", .type = CONFIG_INT, .offset = FIELD(broker_id), .fallback = "0", .min = 0, .max = 255,
+     .help = "0 is the master, others are slaves."},
+    {.key = "brokerRole", .type = CONFIG_ENUM, .offset = FIELD(role), .fallback = "ASYNC_MASTER", .choices = "ASYNC_MASTER|SYNC_MASTER|SLAVE",
+     .help = "Whether sends wait for a slave (SYNC_MASTER), or this is one."},
+    {.key = "flushDiskType", .type = CONFIG_ENUM, .offset = FIELD(flush_type), .fallback = "SYNC_FLUSH", .choices = "SYNC_FLUSH|ASYNC_FLUSH",
+     .help = "SYNC_FLUSH answers a send after its bytes are on disk."},
+    {.key = "namesrvAddr", .type = CONFIG_STRING, .offset = FIELD(namesrv_addr), .fallback = "", .max = 255,
+     .help = "Nameservers, host:port separated by ';'. Empty: NAMESRV_ADDR; neither: the broker registers nowhere."},
+    {.key = "listenAddr", .type = CONFIG_STRING, .offset = FIELD(listen_addr), .fallback = "127.0.0.1", .min = 1, .max = 64,
+     .help = "Address to listen on. Beyond loopback anybody who reaches it may send, read and administer."},
+    {.key = "listenPort", .type = CONFIG_INT, .offset = FIELD(listen_port), .fallback = "10911", .min = 0, .max = 65535,
+     .help = "Port to listen on; 0: any free one."},
+    {.key = "advertiseAddr", .type = CONFIG_STRING, .offset = FIELD(advertise_addr), .fallback = "", .max = 120,
+     .help = "host or host:port that clients are told. Empty: listenAddr and listenPort."},
+    {.key = "brokerPermission", .type = CONFIG_INT, .offset = FIELD(broker_permission), .fallback = "6", .min = 0, .max = 7,
+     .help = "4 read, 2 write: what this broker serves."},
+    {.key = "logLevel", .type = CONFIG_STRING, .offset = FIELD(log_level), .fallback = "info", .min = 4, .max = 5,
+     .help = "debug, info, warn or error; the log goes to stderr."},
+
+    {.key = "storePathRootDir", .type = CONFIG_STRING, .offset = FIELD(store_root), .fallback = "", .max = 200,
+     .help = "Directory of the store. Empty: $HOME/store."},
+    {.key = "mappedFileSizeCommitLog", .type = CONFIG_SIZE, .offset = FIELD(segment_bytes), .fallback = "1GiB", .min = 64 << 10, .max = 2 * GIB - 1,
+     .help = "Size of a commit log segment. Fixed for the life of a store."},
+    {.key = "mappedFileSizeConsumeQueue", .type = CONFIG_SIZE, .offset = FIELD(queue_file_bytes), .fallback = "6000000", .min = 20, .max = GIB,
+     .help = "Size of a consume queue file, rounded up to a multiple of 20."},
+    {.key = "messageIndexEnable", .type = CONFIG_BOOL, .offset = FIELD(index_enable), .fallback = "true",
+     .help = "Index messages by key."},
+    {.key = "maxHashSlotNum", .type = CONFIG_INT, .offset = FIELD(index_slots), .fallback = "5000000", .min = 16, .max = 100000000,
+     .help = "Hash slots of an index file."},
+    {.key = "maxIndexNum", .type = CONFIG_INT, .offset = FIELD(index_entries), .fallback = "20000000", .min = 16, .max = 90000000,
+     .help = "Entries of an index file."},
+    {.key = "flushIntervalCommitLog", .type = CONFIG_DURATION, .offset = FIELD(flush_interval_ms), .fallback = "500", .min = 1, .max = 600000,
+     .help = "ASYNC_FLUSH: how often appended bytes are flushed; what a power loss may cost."},
+    {.key = "flushIntervalConsumeQueue", .type = CONFIG_DURATION, .offset = FIELD(queue_flush_interval_ms), .fallback = "1000", .min = 10, .max = 600000,
+     .help = "How often queue tails are written."},
+    {.key = "syncFlushTimeout", .type = CONFIG_DURATION, .offset = FIELD(sync_flush_timeout_ms), .fallback = "5000", .min = 10, .max = 600000,
+     .help = "A send that is not on disk by then is answered FLUSH_DISK_TIMEOUT."},
+    {.key = "fileReservedTime", .type = CONFIG_DURATION, .offset = FIELD(retention_ms), .fallback = "72h", .min = 1, .max = INT64_C(10) * 365 * 86400000, .plain_unit_ms = 3600000,
+     .help = "Messages older than this expire, whole segments at a time, at deleteWhen or above diskMaxUsedSpaceRatio. A bare number is hours."},
+    {.key = "deleteWhen", .type = CONFIG_STRING, .offset = FIELD(delete_when), .fallback = "04", .min = 1, .max = 80,
+     .help = "Hours of the day (local time) when expired segments go, separated by ';'."},
+    {.key = "diskMaxUsedSpaceRatio", .type = CONFIG_INT, .offset = FIELD(disk_max_used_percent), .fallback = "75", .min = 10, .max = 95,
+     .help = "Per cent of the disk in use above which expired segments go at once."},
+    {.key = "diskSpaceCleanForciblyRatio", .type = CONFIG_INT, .offset = FIELD(disk_clean_percent), .fallback = "85", .min = 10, .max = 100,
+     .help = "Per cent above which the oldest segments go whatever their age."},
+    {.key = "diskSpaceWarningLevelRatio", .type = CONFIG_INT, .offset = FIELD(disk_warning_percent), .fallback = "90", .min = 10, .max = 100,
+     .help = "Per cent above which sends are refused until there is room again."},
+    {.key = "cleanResourceInterval", .type = CONFIG_DURATION, .offset = FIELD(clean_interval_ms), .fallback = "10000", .min = 100, .max = 3600000,
+     .help = "How often expiry and disk fullness are looked at."},
+    {.key = "maxMessageSize", .type = CONFIG_SIZE, .offset = FIELD(max_message_bytes), .fallback = "4MiB", .min = 1024, .max = 64 * MIB,
+     .help = "Largest body of a message, and of a batch."},
+    {.key = "accessMessageInMemoryMaxRatio", .type = CONFIG_INT, .offset = FIELD(access_memory_percent), .fallback = "40", .min = 1, .max = 100,
+     .help = "Per cent of physicalMemorySize behind the log's end that counts as being in memory."},
+    {.key = "physicalMemorySize", .type = CONFIG_SIZE, .offset = FIELD(physical_memory_bytes), .fallback = "0", .min = 0, .max = INT64_MAX,
+     .help = "Memory to reckon with; 0: the cgroup's limit or the machine's."},
+    {.key = "maxTransferBytesOnMessageInMemory", .type = CONFIG_SIZE, .offset = FIELD(memory_bytes), .fallback = "262144", .min = 1024, .max = 64 * MIB,
+     .help = "Bytes of one pull answer from memory."},
+    {.key = "maxTransferCountOnMessageInMemory", .type = CONFIG_INT, .offset = FIELD(memory_count), .fallback = "1024", .min = 1, .max = 1024,
+     .help = "Messages of one pull answer from memory, when the consumer asks for as many."},
+    {.key = "maxTransferBytesOnMessageInDisk", .type = CONFIG_SIZE, .offset = FIELD(disk_bytes), .fallback = "65536", .min = 1024, .max = 64 * MIB,
+     .help = "Bytes of one pull answer from disk."},
+    {.key = "maxTransferCountOnMessageInDisk", .type = CONFIG_INT, .offset = FIELD(disk_count), .fallback = "64", .min = 1, .max = 1024,
+     .help = "Messages of one pull answer from disk."},
+    {.key = "openFilesMax", .type = CONFIG_INT, .offset = FIELD(open_files), .fallback = "512", .min = 4, .max = 100000,
+     .help = "Consume queue files kept open."},
+
+    {.key = "slaveReadEnable", .type = CONFIG_BOOL, .offset = FIELD(slave_read_enable), .fallback = "true",
+     .help = "Consumers may be sent to a slave."},
+    {.key = "offsetCheckInSlave", .type = CONFIG_BOOL, .offset = FIELD(offset_check_in_slave), .fallback = "false",
+     .help = "A slave corrects offsets that are outside its queues."},
+    {.key = "enablePropertyFilter", .type = CONFIG_BOOL, .offset = FIELD(enable_property_filter), .fallback = "true",
+     .help = "SQL92 expressions are allowed."},
+    {.key = "autoCreateTopicEnable", .type = CONFIG_BOOL, .offset = FIELD(auto_create_topic), .fallback = "false",
+     .help = "Sending to an unknown topic creates it."},
+    {.key = "autoCreateSubscriptionGroup", .type = CONFIG_BOOL, .offset = FIELD(auto_create_group), .fallback = "true",
+     .help = "Consuming with an unknown group creates it."},
+    {.key = "defaultTopicQueueNums", .type = CONFIG_INT, .offset = FIELD(default_topic_queues), .fallback = "8", .min = 1, .max = 1024,
+     .help = "Queues of the template topic TBW102."},
+    {.key = "longPollingEnable", .type = CONFIG_BOOL, .offset = FIELD(long_polling_enable), .fallback = "true",
+     .help = "Pulls at the end of a queue wait for a message; false: for shortPollingTimeMills only."},
+    {.key = "shortPollingTimeMills", .type = CONFIG_DURATION, .offset = FIELD(short_polling_ms), .fallback = "1000", .min = 10, .max = 60000,
+     .help = "Wait of a pull when long polling is off."},
+    {.key = "maxParkedPulls", .type = CONFIG_INT, .offset = FIELD(max_parked_pulls), .fallback = "50000", .min = 16, .max = 1000000,
+     .help = "Parked pulls in all; beyond, the oldest are answered early."},
+    {.key = "maxRequests", .type = CONFIG_INT, .offset = FIELD(max_requests), .fallback = "60000", .min = 64, .max = 1000000,
+     .help = "Unanswered requests in all."},
+    {.key = "maxRequestsPerClient", .type = CONFIG_INT, .offset = FIELD(max_requests_per_client), .fallback = "8192", .min = 16, .max = 1000000,
+     .help = "Unanswered requests of one connection."},
+    {.key = "maxConnections", .type = CONFIG_INT, .offset = FIELD(max_connections), .fallback = "10000", .min = 4, .max = 1000000,
+     .help = "Client connections; further ones are closed."},
+    {.key = "registerNameServerPeriod", .type = CONFIG_DURATION, .offset = FIELD(register_period_ms), .fallback = "30000", .min = 1000, .max = 60000,
+     .help = "How often the broker registers with its nameservers."},
+    {.key = "registerBrokerTimeoutMills", .type = CONFIG_DURATION, .offset = FIELD(register_timeout_ms), .fallback = "6000", .min = 100, .max = 60000,
+     .help = "How long a registration may take."},
+    {.key = "flushConsumerOffsetInterval", .type = CONFIG_DURATION, .offset = FIELD(flush_offset_interval_ms), .fallback = "5000", .min = 100, .max = 600000,
+     .help = "How often consumer progress is written to disk."},
+
+    {.key = "enableConsumeQueueExt", .type = CONFIG_BOOL, .refused = "ConsumeQueueExt is not offered; SQL92 filters work without it", .help = "Not offered."},
+    {.key = "mappedFileSizeConsumeQueueExt", .type = CONFIG_SIZE, .refused = "ConsumeQueueExt is not offered", .help = "Not offered."},
+    {.key = "bitMapLengthConsumeQueueExt", .type = CONFIG_INT, .refused = "ConsumeQueueExt is not offered", .help = "Not offered."},
+    {.key = "transientStorePoolEnable", .type = CONFIG_BOOL, .refused = "the transient store pool is not offered; appending never writes through a mapping here", .help = "Not offered."},
+    {.key = "transientStorePoolSize", .type = CONFIG_INT, .refused = "the transient store pool is not offered", .help = "Not offered."},
+    {.key = "fastFailIfNoBufferInStorePool", .type = CONFIG_BOOL, .refused = "the transient store pool is not offered", .help = "Not offered."},
+    {.key = "enableDLegerCommitLog", .type = CONFIG_BOOL, .refused = "a DLedger store is not supported: this is the classic master and slave", .help = "Not offered."},
+    {.key = "warmMapedFileEnable", .type = CONFIG_BOOL, .refused = "segments are prepared ahead of need here, there is nothing to warm", .help = "Not offered."},
+};
+/* clang-format on */
+
+const struct config_table broker_config_table = {rows, sizeof rows / sizeof rows[0], "mqbroker"};
+
+void broker_config_init(struct broker_config *config)
+{
+    memset(config, 0, sizeof *config);
+    config_defaults(&broker_config_table, config);
+}
+
+/* The memory that this process may use: the smallest cgroup v2 limit above it, else the machine's. */
+static int64_t machine_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+    int64_t bytes = pages > 0 && page_bytes > 0 ? (int64_t)pages * page_bytes : GIB;
+    FILE *limit = fopen("/sys/fs/cgroup/memory.max", "r");
+    if (limit) {
+        int64_t most;
+        if (fscanf(limit, "%" SCNd64, &most) == 1 && most > 0 && most < bytes)
+            bytes = most; /* "max" does not scan: no limit */
+        fclose(limit);
+    }
+    return bytes;
+}
+
+uint32_t broker_config_hours(const char *text)
+{
+    uint32_t hours = 0;
+    for (const char *at = text; *at;) {
+        char *end;
+        long hour = strtol(at, &end, 10);
+        if (end == at || hour < 0 || hour > 23 || (*end && *end != ';'))
+            return 0;
+        hours |= UINT32_C(1) << hour;
+        at = *end ? end + 1 : end;
+    }
+    return hours;
+}
+
+static enum tern_code fill_from_host(struct broker_config *config, struct tern_error *err)
+{
+    if (!config->broker_name[0] && gethostname(config->broker_name, BROKER_NAME_MAX) != 0)
+        return error_set(err, TERN_CONFIG, "brokerName: empty, and the host has no name; set it");
+    if (!config->store_root[0]) {
+        const char *home = getenv("HOME");
+        int len = snprintf(config->store_root, sizeof config->store_root, "%s/store",
+                           home ? home : "");
+        if (!home || len >= 200)
+            return error_set(err, TERN_CONFIG,
+                             "storePathRootDir: empty, and HOME is not usable; set it");
+    }
+    if (!config->namesrv_addr[0]) {
+        const char *addresses = getenv("NAMESRV_ADDR");
+        if (addresses && strlen(addresses) < sizeof config->namesrv_addr)
+            snprintf(config->namesrv_addr, sizeof config->namesrv_addr, "%s", addresses);
+    }
+    if (config->physical_memory_bytes == 0)
+        config->physical_memory_bytes = machine_memory_bytes();
+    return TERN_OK;
+}
+
+enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err)
+{
+    enum tern_code code = fill_from_host(config, err);
+    if (code != TERN_OK)
+        return code;
+    if ((code = broker_name_check(config->cluster_name, strlen(config->cluster_name), err)))
+        return error_prefix(err, code, "brokerClusterName");
+    if ((code = broker_name_check(config->broker_name, strlen(config->broker_name), err)))
+        return error_prefix(err, code, "brokerName");
+    if ((config->broker_id == 0) != (config->role != ROLE_SLAVE))
+        return error_set(err, TERN_CONFIG,
+                         "brokerId: %" PRId64 " does not go with brokerRole: a master has id 0, a "
+                         "slave another",
+                         config->broker_id);
+    if (config->role == ROLE_SLAVE)
+        return error_set(err, TERN_CONFIG,
+                         "brokerRole: SLAVE is not offered by this version; run masters only");
+    if (config->role == ROLE_SYNC_MASTER)
+        return error_set(err, TERN_CONFIG,
+                         "brokerRole: SYNC_MASTER is not offered by this version; use "
+                         "ASYNC_MASTER, whose flushDiskType decides durability");
+    if (!broker_config_hours(config->delete_when))
+        return error_set(err, TERN_CONFIG,
+                         "deleteWhen: '%s' is not a list of hours 0..23 separated by ';'",
+                         config->delete_when);
+    if (config->max_message_bytes + (128 << 10) > config->segment_bytes)
+        return error_set(err, TERN_CONFIG,
+                         "mappedFileSizeCommitLog: %" PRId64 " cannot hold a message of "
+                         "maxMessageSize %" PRId64 " (it needs 128 KiB more than that)",
+                         config->segment_bytes, config->max_message_bytes);
+    if (config->disk_warning_percent < config->disk_clean_percent ||
+        config->disk_clean_percent < config->disk_max_used_percent)
+        return error_set(err, TERN_CONFIG,
+                         "diskMaxUsedSpaceRatio %" PRId64 " <= diskSpaceCleanForciblyRatio %" PRId64
+                         " <= diskSpaceWarningLevelRatio %" PRId64 " does not hold",
+                         config->disk_max_used_percent, config->disk_clean_percent,
+                         config->disk_warning_percent);
+    if (strcmp(config->log_level, "debug") && strcmp(config->log_level, "info") &&
+        strcmp(config->log_level, "warn") && strcmp(config->log_level, "error"))
+        return error_set(err, TERN_CONFIG, "logLevel: '%s' is not debug, info, warn or error",
+                         config->log_level);
+    return TERN_OK;
+}

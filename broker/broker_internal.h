@@ -1,0 +1,62 @@
+/*
+ * What the broker is made of. Only the daemon's own files (broker/ and broker/handlers/) include this.
+ */
+#ifndef BROKER_INTERNAL_H
+#define BROKER_INTERNAL_H
+
+#include "base/metrics.h"
+#include "broker/broker.h"
+#include "broker/broker_config.h"
+#include "broker/events.h"
+#include "broker/groups.h"
+#include "broker/members.h"
+#include "broker/offsets.h"
+#include "broker/pull_stats.h"
+#include "broker/request_table.h"
+#include "broker/store/store.h"
+#include "broker/topics.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+struct ack_wait;
+struct admin_lane;
+struct cold_lane;
+struct long_poll;
+struct registrar;
+
+struct broker {
+    struct env env;     /* copied */
+    struct link *link;  /* borrowed */
+    struct broker_config config;
+    struct host store_host; /* stamped into records: the advertised address */
+    char address[CONFIG_STRING_BYTES + 16]; /* host:port that clients use */
+    int64_t started_ms;     /* wall clock */
+    uint8_t store_uuid[16]; /* identifies the store to nameservers and peers */
+    _Atomic bool stopping;
+
+    struct store *store;
+    struct topics *topics;
+    struct groups *groups;
+    struct offsets *offsets;
+    struct members *members;
+    struct events *events;
+    struct pull_stats *pull_stats;
+    struct ack_wait *acks;
+    struct long_poll *polls;
+    struct cold_lane *cold;
+    struct admin_lane *admin;
+    struct registrar *registrar;
+    struct rpc_server *server;
+    struct rpc_client *client; /* to the nameservers */
+    struct task *housekeeper;
+
+    struct request_stats request_stats[REQUEST_KINDS];
+    _Atomic uint64_t flush_timeouts;
+    _Atomic uint64_t expression_changes;
+    int64_t next_persist_ns; /* the housekeeper's */
+};
+
+/* Whether this broker takes writes; when not, sets the code and text that refuse them. */
+bool broker_writable(struct broker *broker, enum tern_code *code, char *text, size_t size);
+
+#endif

@@ -1,0 +1,415 @@
+/*
+ * Consumer progress on the wire: ask, commit, reset.
+ *
+ *   query   ─► offsets: QUERY_NOT_FOUND with the version is "none", every other failure is an error
+ *              that the client repeats, never a reason to start somewhere (OF-04)
+ *   commit  ─► each (topic, queue) by itself: what is refused does not keep the others
+ *   reset   ─► asking lane: target per queue ─► offsets ─► disk ─► events to the members ─► answer
+ *
+ * Invariants: no commit beyond the queue's end is stored, for it would pass messages that nobody got;
+ * a reset lies in [min, max] of its queue.
+ *
+ * Threads: query and commit on the transport's; reset on the lane, since a search by time reads the
+ * log. Failure modes: a reset whose disk fails is in effect and says that it is not durable.
+ */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "broker/admin_lane.h"
+#include "broker/handlers/checks.h"
+
+enum { COMMITS_MAX = 10000 };
+
+/* ---- query ---- */
+
+void handle_query_offset(struct broker *broker, struct rpc_request *request)
+{
+    const Tern__Wire__QueryOffsetRequest *wanted = request->header->query_offset;
+    Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
+    Tern__Wire__QueryOffsetResponse body = TERN__WIRE__QUERY_OFFSET_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    struct tern_error err = {.text = ""};
+    struct topic_config config;
+    struct offset_version held = {0, 0};
+    const char *group;
+    const char *topic;
+    enum tern_code code = take_group(request, &wanted->group, &group, &err);
+    if (!code)
+        code = take_topic(request, &wanted->topic, &topic, &err);
+    if (!code)
+        code = find_topic(broker, topic, &config, &err);
+    if (!code)
+        code = check_queue(broker, &config, wanted->queue_id, &err);
+    if (code) {
+        rpc_reply_failure(request, code, &err);
+        return;
+    }
+    if (!offsets_query(broker->offsets, group, topic, wanted->queue_id, &body.offset, &held)) {
+        error_set(&err, TERN_QUERY_NOT_FOUND,
+                  "group %s has no progress in topic %s queue %" PRId32, group, topic,
+                  wanted->queue_id);
+        response.code = wire_code_of(TERN_QUERY_NOT_FOUND);
+        response.remark = err.text;
+    }
+    version.epoch = held.epoch;
+    version.counter = held.counter;
+    body.version = &version;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET;
+    response.query_offset = &body;
+    rpc_reply(request, &response, 0);
+}
+
+/* ---- commit ---- */
+
+/* What became of a request's commits. */
+struct commits {
+    Tern__Wire__CommitOffset **refused; /* room for all */
+    size_t refused_count;
+    enum tern_code code; /* of the first that was left out */
+    struct tern_error err;
+};
+
+static struct offset_version version_of(const Tern__Wire__OffsetVersion *version)
+{
+    return version ? (struct offset_version){version->epoch, version->counter}
+                   : (struct offset_version){0, 0};
+}
+
+/* What can be wrong with a commit in itself; refuses the whole request. */
+static enum tern_code check_commit(const Tern__Wire__CommitOffset *commit, struct tern_error *err)
+{
+    struct offset_version version = version_of(commit->version);
+    enum tern_code code = topic_name_check(commit->topic.data, commit->topic.len, err);
+    if (code)
+        return code;
+    if (commit->queue_id < 0 || commit->queue_id >= TOPIC_QUEUES_MAX)
+        return error_set(err, TERN_INVALID, "queue_id %" PRId32 " is not in 0..%d",
+                         commit->queue_id, TOPIC_QUEUES_MAX - 1);
+    if (commit->offset < 0)
+        return error_set(err, TERN_INVALID, "offset %" PRId64 " is negative", commit->offset);
+    if (version.epoch > INT64_MAX || version.counter > INT64_MAX)
+        return error_set(err, TERN_INVALID, "version has a number above %" PRId64, INT64_MAX);
+    return TERN_OK;
+}
+
+static enum tern_code refuse(struct commits *commits, struct rpc_request *request,
+                             const Tern__Wire__CommitOffset *commit, int64_t held,
+                             struct offset_version version)
+{
+    struct {
+        Tern__Wire__CommitOffset commit;
+        Tern__Wire__OffsetVersion version;
+    } *out = rpc_request_alloc(request, sizeof *out);
+    if (!out)
+        return TERN_NO_MEMORY;
+    tern__wire__commit_offset__init(&out->commit);
+    tern__wire__offset_version__init(&out->version);
+    out->commit.topic = commit->topic;
+    out->commit.queue_id = commit->queue_id;
+    out->commit.offset = held;
+    out->version.epoch = version.epoch;
+    out->version.counter = version.counter;
+    out->commit.version = &out->version;
+    commits->refused[commits->refused_count++] = &out->commit;
+    return TERN_OK;
+}
+
+/* Whether the queue ends before the offset; a slave cannot tell, its queues lag. */
+static bool beyond_end(struct broker *broker, const char *topic, int32_t queue_id, int64_t offset,
+                       int64_t *max)
+{
+    int64_t min;
+    store_queue_range(broker->store, topic, queue_id, &min, max);
+    return offset > *max && broker->config.role != ROLE_SLAVE;
+}
+
+static enum tern_code commit_one(struct broker *broker, struct rpc_request *request,
+                                 const char *group, const Tern__Wire__CommitOffset *commit,
+                                 struct commits *commits, struct tern_error *err)
+{
+    const char *topic;
+    struct topic_config config;
+    struct offset_version version = version_of(commit->version);
+    struct offset_version held_version = {0, 0};
+    int64_t held = -1;
+    int64_t max;
+    enum tern_code code = take_topic(request, &commit->topic, &topic, err);
+    if (!code)
+        code = find_topic(broker, topic, &config, err);
+    if (!code)
+        code = check_queue(broker, &config, commit->queue_id, err);
+    if (code)
+        return code;
+    offsets_query(broker->offsets, group, topic, commit->queue_id, &held, &held_version);
+    if (offset_version_compare(version, held_version) >= 0 &&
+        beyond_end(broker, topic, commit->queue_id, commit->offset, &max))
+        return error_set(err, TERN_INVALID,
+                         "commit of offset %" PRId64 " in topic %s queue %" PRId32
+                         ", which ends at %" PRId64,
+                         commit->offset, topic, commit->queue_id, max);
+    switch (offsets_commit(broker->offsets, group, topic, commit->queue_id, commit->offset, version,
+                           &held, &held_version)) {
+    case OFFSETS_VERSION_OLD:
+        return refuse(commits, request, commit, held, held_version);
+    case OFFSETS_FULL:
+        return error_set(err, TERN_LIMIT, "the table of offsets is full (%d pairs of topic and "
+                         "group)", (int)OFFSET_ENTRIES_MAX);
+    case OFFSETS_STORED:
+    case OFFSETS_LOWER:
+        break;
+    }
+    return TERN_OK;
+}
+
+static void answer_commits(struct broker *broker, struct rpc_request *request,
+                           const struct commits *commits)
+{
+    Tern__Wire__CommitOffsetResponse body = TERN__WIRE__COMMIT_OFFSET_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    if (commits->code && !commits->refused_count) {
+        log_warn(broker->env.log, "commit_refused", "code=%s cause=\"%s\"",
+                 tern_code_name(commits->code), commits->err.text);
+        rpc_reply_failure(request, commits->code, &commits->err);
+        return;
+    }
+    body.refused = commits->refused;
+    body.n_refused = commits->refused_count;
+    if (commits->refused_count) {
+        response.code = wire_code_of(TERN_OFFSET_VERSION_OLD);
+        response.remark = (char *)(uintptr_t)tern_code_text(TERN_OFFSET_VERSION_OLD);
+    }
+    response.body_case = TERN__WIRE__RESPONSE__BODY_COMMIT_OFFSET;
+    response.commit_offset = &body;
+    rpc_reply(request, &response, 0);
+}
+
+void handle_commit_offset(struct broker *broker, struct rpc_request *request)
+{
+    const Tern__Wire__CommitOffsetRequest *wanted = request->header->commit_offset;
+    struct commits commits = {.code = TERN_OK};
+    struct tern_error err = {.text = ""};
+    struct group_config config;
+    const char *group;
+    enum tern_code code = take_group(request, &wanted->group, &group, &err);
+    if (!code)
+        code = groups_find_or_create(broker->groups, group, strlen(group), &config, &err);
+    if (!code && wanted->n_commits > COMMITS_MAX)
+        code = error_set(&err, TERN_INVALID, "%zu commits in one request, allowed %d",
+                         wanted->n_commits, (int)COMMITS_MAX);
+    for (size_t i = 0; !code && i < wanted->n_commits; i++)
+        code = check_commit(wanted->commits[i], &err);
+    if (!code) {
+        commits.refused =
+            rpc_request_alloc(request, (wanted->n_commits + 1) * sizeof(commits.refused[0]));
+        if (!commits.refused)
+            code = error_set(&err, TERN_NO_MEMORY, "no memory for the commits");
+    }
+    if (code) {
+        rpc_reply_failure(request, code, &err);
+        return;
+    }
+    if (groups_dirty(broker->groups))
+        admin_lane_poke(broker->admin);
+    for (size_t i = 0; i < wanted->n_commits; i++) {
+        code = commit_one(broker, request, group, wanted->commits[i], &commits, &err);
+        if (code && !commits.code) {
+            commits.code = code;
+            commits.err = err;
+        }
+    }
+    answer_commits(broker, request, &commits);
+}
+
+/* ---- reset ---- */
+
+struct reset {
+    struct broker *broker;
+    struct rpc_request *request;
+    const Tern__Wire__ResetOffsetRequest *wanted;
+    const char *group, *topic;
+    int32_t first_queue, queue_count;
+    Tern__Wire__ResetQueue *queues;
+    Tern__Wire__ResetQueue **pointers;
+};
+
+/* Known by its configuration, or only by progress that was left here. */
+static bool group_known(struct reset *reset)
+{
+    struct group_config config;
+    struct offset_version version;
+    int64_t offset;
+    if (groups_find(reset->broker->groups, reset->group, strlen(reset->group), &config))
+        return true;
+    for (int32_t i = 0; i < reset->queue_count; i++)
+        if (offsets_query(reset->broker->offsets, reset->group, reset->topic,
+                          reset->first_queue + i, &offset, &version))
+            return true;
+    return false;
+}
+
+static enum tern_code check_target(const Tern__Wire__ResetOffsetRequest *wanted,
+                                   struct tern_error *err)
+{
+    switch (wanted->target_case) {
+    case TERN__WIRE__RESET_OFFSET_REQUEST__TARGET_OFFSET:
+        if (wanted->offset >= 0)
+            return TERN_OK;
+        return error_set(err, TERN_INVALID, "offset %" PRId64 " is negative", wanted->offset);
+    case TERN__WIRE__RESET_OFFSET_REQUEST__TARGET_STORE_MS:
+        if (wanted->store_ms >= -1)
+            return TERN_OK;
+        return error_set(err, TERN_INVALID,
+                         "store_ms %" PRId64 " is no time: milliseconds since 1970, or -1: the end",
+                         wanted->store_ms);
+    default:
+        return error_set(err, TERN_INVALID, "neither offset nor store_ms is given");
+    }
+}
+
+static enum tern_code reset_begin(struct reset *reset, struct tern_error *err)
+{
+    struct broker *broker = reset->broker;
+    const Tern__Wire__ResetOffsetRequest *wanted = reset->wanted;
+    struct topic_config config;
+    enum tern_code code = check_master(broker, err);
+    if (!code)
+        code = take_group(reset->request, &wanted->group, &reset->group, err);
+    if (!code)
+        code = take_topic(reset->request, &wanted->topic, &reset->topic, err);
+    if (!code)
+        code = check_target(wanted, err);
+    if (!code)
+        code = find_topic(broker, reset->topic, &config, err);
+    if (!code && wanted->queue_id != -1)
+        code = check_queue(broker, &config, wanted->queue_id, err);
+    if (code)
+        return code;
+    bool all = wanted->queue_id == -1;
+    reset->first_queue = all ? 0 : wanted->queue_id;
+    reset->queue_count = all ? topic_queue_count(broker, &config) : 1;
+    if (!group_known(reset))
+        return error_set(err, TERN_GROUP_NOT_EXIST,
+                         "group %s is not known on %s and has no progress in topic %s",
+                         reset->group, broker->config.broker_name, reset->topic);
+    size_t n = (size_t)reset->queue_count;
+    reset->queues = rpc_request_alloc(reset->request, (n + 1) * sizeof reset->queues[0]);
+    reset->pointers = rpc_request_alloc(reset->request, (n + 1) * sizeof reset->pointers[0]);
+    if (!reset->queues || !reset->pointers)
+        return error_set(err, TERN_NO_MEMORY, "no memory for %zu queues", n);
+    return TERN_OK;
+}
+
+/* The first message stored at or after the time, as near as the store tells; the end for later. */
+static enum tern_code offset_by_time(struct reset *reset, int32_t queue_id, int64_t min,
+                                     int64_t max, int64_t *offset)
+{
+    int64_t wall_ms = reset->wanted->store_ms;
+    int64_t last_ms;
+    *offset = max;
+    if (wall_ms == -1 || min == max)
+        return TERN_OK;
+    enum tern_code code =
+        store_time_of(reset->broker->store, reset->topic, queue_id, max - 1, &last_ms);
+    if (code == TERN_OK && wall_ms > last_ms)
+        return TERN_OK;
+    if (code != TERN_OK && code != TERN_NOT_FOUND)
+        return code;
+    return store_offset_by_time(reset->broker->store, reset->topic, queue_id, wall_ms, offset);
+}
+
+/* Where each queue is and would go; changes nothing. */
+static enum tern_code reset_plan(struct reset *reset, struct tern_error *err)
+{
+    for (int32_t i = 0; i < reset->queue_count; i++) {
+        int32_t queue_id = reset->first_queue + i;
+        Tern__Wire__ResetQueue *out = &reset->queues[i];
+        struct offset_version version;
+        int64_t min;
+        int64_t max;
+        int64_t target = reset->wanted->offset;
+        tern__wire__reset_queue__init(out);
+        reset->pointers[i] = out;
+        out->queue_id = queue_id;
+        if (!offsets_query(reset->broker->offsets, reset->group, reset->topic, queue_id,
+                           &out->old_offset, &version))
+            out->old_offset = -1;
+        store_queue_range(reset->broker->store, reset->topic, queue_id, &min, &max);
+        if (reset->wanted->target_case == TERN__WIRE__RESET_OFFSET_REQUEST__TARGET_STORE_MS) {
+            enum tern_code code = offset_by_time(reset, queue_id, min, max, &target);
+            if (code)
+                return error_set(err, code,
+                                 "searching topic %s queue %" PRId32 " by time failed: %s",
+                                 reset->topic, queue_id, tern_code_text(code));
+        }
+        out->new_offset = target < min ? min : target > max ? max : target;
+    }
+    return TERN_OK;
+}
+
+static void tell_members(struct reset *reset)
+{
+    const char **ids;
+    size_t count;
+    enum tern_code code = members_of(reset->broker->members, reset->group, &ids, &count);
+    if (code)
+        log_warn(reset->broker->env.log, "reset_not_told", "group=%s cause=\"%s\"", reset->group,
+                 tern_code_text(code));
+    for (size_t i = 0; i < count; i++)
+        events_post_offset_reset(reset->broker->events, ids[i], reset->group, reset->topic);
+    free(ids);
+}
+
+static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)
+{
+    struct broker *broker = reset->broker;
+    enum tern_code code = TERN_OK;
+    for (int32_t i = 0; !code && i < reset->queue_count; i++) {
+        const Tern__Wire__ResetQueue *queue = &reset->queues[i];
+        code = offsets_reset(broker->offsets, reset->group, reset->topic, queue->queue_id,
+                             queue->new_offset);
+        if (code)
+            error_set(err, code, "queue %" PRId32 " of topic %s: the table of offsets is full",
+                      queue->queue_id, reset->topic);
+        else
+            log_info(broker->env.log, "offset_reset",
+                     "group=%s topic=%s queue=%" PRId32 " old=%" PRId64 " new=%" PRId64,
+                     reset->group, reset->topic, queue->queue_id, queue->old_offset,
+                     queue->new_offset);
+    }
+    if (!code) {
+        code = offsets_persist(broker->offsets, err);
+        if (code)
+            error_prefix(err, code, "the reset is in effect, but not durable");
+    }
+    tell_members(reset);
+    return code;
+}
+
+/* @thread lane */
+static void run_reset(struct broker *broker, struct rpc_request *request)
+{
+    Tern__Wire__ResetOffsetResponse body = TERN__WIRE__RESET_OFFSET_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    struct tern_error err = {.text = ""};
+    struct reset reset = {
+        .broker = broker, .request = request, .wanted = request->header->reset_offset};
+    enum tern_code code = reset_begin(&reset, &err);
+    if (!code)
+        code = reset_plan(&reset, &err);
+    if (!code && !reset.wanted->dry_run)
+        code = reset_apply(&reset, &err);
+    if (code) {
+        rpc_reply_failure(request, code, &err);
+        return;
+    }
+    body.queues = reset.pointers;
+    body.n_queues = (size_t)reset.queue_count;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_RESET_OFFSET;
+    response.reset_offset = &body;
+    reply_bounded(broker, request, &response, "reset single queues");
+}
+
+void handle_reset_offset(struct broker *broker, struct rpc_request *request)
+{
+    admin_lane_run(broker->admin, request, run_reset);
+}

@@ -1,0 +1,419 @@
+/*
+ * Pulling (RocketMQ's PullMessageProcessor): the checks of R-9, each with its own code and words, then
+ * getMessage straight into the answer.
+ *
+ *   check ─► commit ─► get without waiting for the disk ─┬─ found, moved, nothing matched ─► answer
+ *                                                        ├─ nothing there ─► park (long_poll) ─► get again
+ *                                                        └─ not in memory ─► cold lane ─► get again
+ *
+ * A pull that was parked runs once more and is answered, whatever it finds.
+ */
+#include <inttypes.h>
+#include <string.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/props.h"
+#include "base/subscription.h"
+#include "broker/cold_lane.h"
+#include "broker/handlers/handlers.h"
+#include "broker/handlers/pull.h"
+
+enum { PULL_COUNT_MAX = 1024, SUSPEND_MAX_MS = 120000 };
+
+/* A pull on its way; lives in its request's memory until the answer, but for the subscription. */
+struct pull {
+    struct broker *broker;
+    struct rpc_request *request;
+    const char *group, *topic, *client_id;
+    struct group_config group_config;
+    struct subscription *subscription; /* NULL: all */
+    struct store_filter filter;
+    bool may_park;
+    struct parked_pull parked;
+};
+
+/* ---- answering ---- */
+
+static void pull_end(struct pull *pull)
+{
+    subscription_free(pull->subscription);
+    pull->subscription = NULL;
+}
+
+static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
+static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
+{
+    char text[384];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    pull_end(pull);
+    rpc_reply_error(pull->request, code, "%s", text);
+}
+
+static enum tern_code code_of(enum get_status status, int64_t asked)
+{
+    switch (status) {
+    case GET_FOUND:
+        return TERN_OK;
+    case GET_NO_MATCHED_LOGIC_QUEUE:
+    case GET_NO_MESSAGE_IN_QUEUE:
+        return asked == 0 ? TERN_PULL_NOT_FOUND : TERN_PULL_OFFSET_MOVED;
+    case GET_OFFSET_FOUND_NULL:
+    case GET_OFFSET_OVERFLOW_ONE:
+        return TERN_PULL_NOT_FOUND;
+    case GET_NO_MATCHED_MESSAGE:
+    case GET_MESSAGE_WAS_REMOVING:
+        return TERN_PULL_RETRY_IMMEDIATELY;
+    case GET_OFFSET_TOO_SMALL:
+    case GET_OFFSET_OVERFLOW_BADLY:
+        return TERN_PULL_OFFSET_MOVED;
+    }
+    return TERN_SYSTEM_ERROR;
+}
+
+static void answer(struct pull *pull, enum tern_code code, const struct store_get_result *result)
+{
+    Tern__Wire__PullResponse body = TERN__WIRE__PULL_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+
+    body.next_offset = result->next_off;
+    body.min_offset = result->min_off;
+    body.max_offset = result->max_off;
+    body.count = (int32_t)result->count;
+    body.suggest_broker_id = 0; /* this set has a master only */
+    response.code = wire_code_of(code);
+    response.remark = (char *)(uintptr_t)get_status_text(result->status);
+    response.body_case = TERN__WIRE__RESPONSE__BODY_PULL;
+    response.pull = &body;
+    if (result->scanned)
+        pull_stats_add(pull->broker->pull_stats, pull->group, pull->topic,
+                       pull->request->header->pull->queue_id, pull->client_id,
+                       pull->subscription ? subscription_text(pull->subscription) : "*",
+                       result->scanned, result->count, result->scanned - result->count);
+    pull_end(pull);
+    rpc_reply(pull->request, &response, result->size_bytes);
+}
+
+/* The group's progress was reset since the client looked: it gets the new one and no messages. */
+static void answer_version(struct pull *pull, struct offset_version version, int64_t offset)
+{
+    Tern__Wire__OffsetVersion held = TERN__WIRE__OFFSET_VERSION__INIT;
+    Tern__Wire__PullResponse body = TERN__WIRE__PULL_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+
+    held.epoch = version.epoch;
+    held.counter = version.counter;
+    body.offset_version = &held;
+    body.committed_offset = offset;
+    body.next_offset = offset;
+    response.code = wire_code_of(TERN_OFFSET_VERSION_OLD);
+    response.remark = (char *)(uintptr_t)tern_code_text(TERN_OFFSET_VERSION_OLD);
+    response.body_case = TERN__WIRE__RESPONSE__BODY_PULL;
+    response.pull = &body;
+    pull_end(pull);
+    rpc_reply(pull->request, &response, 0);
+}
+
+/* ---- checks ---- */
+
+static bool check_group(struct pull *pull)
+{
+    struct broker *broker = pull->broker;
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct tern_error err = {.text = ""};
+
+    if (!(broker->config.broker_permission & PERM_READ)) {
+        refuse(pull, TERN_NO_PERMISSION, "broker %s does not serve pulls (brokerPermission %" PRId64
+               ")", broker->config.broker_name, broker->config.broker_permission);
+        return false;
+    }
+    enum tern_code code = groups_find_or_create(broker->groups, (const char *)wanted->group.data,
+                                                wanted->group.len, &pull->group_config, &err);
+    if (code != TERN_OK) {
+        refuse(pull, code, "%s", error_text(&err, code));
+        return false;
+    }
+    if (!pull->group_config.consume_enable) {
+        refuse(pull, TERN_NO_PERMISSION, "group %s may not consume (consumeEnable false)",
+               pull->group_config.name);
+        return false;
+    }
+    return true;
+}
+
+static bool check_topic(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct topic_config topic;
+    struct tern_error err;
+
+    enum tern_code code = topic_name_check(wanted->topic.data, wanted->topic.len, &err);
+    if (code != TERN_OK) {
+        refuse(pull, code, "%s", err.text);
+    } else if (!topics_find(pull->broker->topics, (const char *)wanted->topic.data,
+                            wanted->topic.len, &topic)) {
+        refuse(pull, TERN_TOPIC_NOT_EXIST, "topic %.*s does not exist on %s", (int)wanted->topic.len,
+               (const char *)wanted->topic.data, pull->broker->config.broker_name);
+    } else if (!(topic.perm & PERM_READ)) {
+        refuse(pull, TERN_NO_PERMISSION, "topic %s is not readable (perm %" PRId32 ")", topic.name,
+               topic.perm);
+    } else if (wanted->queue_id < 0 || wanted->queue_id >= topic.read_queues) {
+        refuse(pull, TERN_INVALID, "queue_id %" PRId32 " of topic %s is out of range 0..%" PRId32,
+               wanted->queue_id, topic.name, topic.read_queues - 1);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static bool parse_expression(struct pull *pull, const char *type, const char *expression)
+{
+    struct tern_error err;
+    if (type[0] && strcmp(type, "TAG")) {
+        refuse(pull, TERN_NOT_SUPPORTED,
+               "expression type %.16s is not offered by this version: use TAG", type);
+        return false;
+    }
+    if (!expression[0] || !strcmp(expression, "*"))
+        return true;
+    enum tern_code code =
+        subscription_parse(expression, strlen(expression), &pull->subscription, &err);
+    if (code != TERN_OK) {
+        refuse(pull, code, "%s", err.text);
+        return false;
+    }
+    return true;
+}
+
+/* A pull without its expression relies on what the member's heartbeat said. */
+static bool check_membership(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct member_view view;
+    char *expression = NULL;
+    bool ok = false;
+
+    enum member_lookup found = members_subscription(pull->broker->members, pull->group,
+                                                    pull->client_id, pull->topic, &view,
+                                                    &expression);
+    if (found == MEMBER_NO_GROUP)
+        refuse(pull, TERN_SUBSCRIPTION_NOT_EXIST, "group %s has no member here: send a heartbeat "
+               "first", pull->group);
+    else if (view.model == TERN__WIRE__MESSAGE_MODEL__BROADCASTING &&
+             !pull->group_config.consume_broadcast_enable)
+        refuse(pull, TERN_NO_PERMISSION, "group %s may not broadcast", pull->group);
+    else if (found == MEMBER_NO_SUBSCRIPTION)
+        refuse(pull, TERN_SUBSCRIPTION_NOT_EXIST, "group %s does not subscribe to topic %s",
+               pull->group, pull->topic);
+    else if (view.version < wanted->subscription_version)
+        refuse(pull, TERN_SUBSCRIPTION_NOT_LATEST,
+               "subscription version %" PRId64 " is known, %" PRId64 " was named", view.version,
+               wanted->subscription_version);
+    else
+        ok = parse_expression(pull, view.expression_type, expression ? expression : "*");
+    free(expression);
+    return ok;
+}
+
+static bool check_subscription(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    if (wanted->class_filter) {
+        refuse(pull, TERN_NOT_SUPPORTED,
+               "class filters are gone (RocketMQ dropped FilterServer): use an SQL92 expression");
+        return false;
+    }
+    if (wanted->has_subscription)
+        return parse_expression(pull, wanted->expression_type, wanted->expression);
+    return check_membership(pull);
+}
+
+/* Progress that comes with the pull, and the version the client knows. false: answered. */
+static bool take_progress(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct offset_version version = {0, 0}, held_version;
+    int64_t held = 0, min, max;
+
+    if (!wanted->has_commit && !wanted->offset_version)
+        return true;
+    if (wanted->offset_version)
+        version = (struct offset_version){wanted->offset_version->epoch,
+                                          wanted->offset_version->counter};
+    bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
+                               &held, &held_version);
+    if (known && offset_version_compare(version, held_version) < 0) {
+        answer_version(pull, held_version, held);
+        return false;
+    }
+    if (!wanted->has_commit)
+        return true;
+    store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
+    if (wanted->commit_offset < 0 || wanted->commit_offset > max) {
+        log_warn(pull->broker->env.log, "commit_out_of_range",
+                 "group=%s topic=%s queue=%" PRId32 " offset=%" PRId64 " max=%" PRId64, pull->group,
+                 pull->topic, wanted->queue_id, wanted->commit_offset, max);
+        return true;
+    }
+    if (offsets_commit(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
+                       wanted->commit_offset, version, &held,
+                       &held_version) == OFFSETS_VERSION_OLD) {
+        answer_version(pull, held_version, held);
+        return false;
+    }
+    return true;
+}
+
+/* ---- getting ---- */
+
+static bool match_code(void *arg, int64_t code)
+{
+    return subscription_match_code(arg, code);
+}
+
+static uint8_t *reserve_reply(void *arg, size_t size_bytes)
+{
+    return rpc_reply_reserve(arg, size_bytes);
+}
+
+static enum tern_code get(struct pull *pull, bool nowait, struct store_get_result *result)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    pull->filter = (struct store_filter){.arg = pull->subscription, .match_code = match_code};
+    struct store_get get = {
+        .topic = pull->topic,
+        .queue_id = wanted->queue_id,
+        .offset = wanted->offset,
+        .max_count = (uint32_t)wanted->max_count,
+        .nowait = nowait,
+        .filter = pull->subscription ? &pull->filter : NULL,
+        .reserve = reserve_reply,
+        .arg = pull->request,
+    };
+    return store_get(pull->broker->store, &get, result);
+}
+
+static int64_t suspend_ms(const struct pull *pull)
+{
+    const struct broker_config *config = &pull->broker->config;
+    int64_t asked = pull->request->header->pull->suspend_timeout_ms;
+    int64_t patience_ms =
+        (pull->request->deadline_ns - pull->request->received_ns) / 1000000 * 9 / 10;
+    if (asked > 0 && !config->long_polling_enable)
+        asked = config->short_polling_ms;
+    return asked < patience_ms ? asked : patience_ms; /* never beyond what the client waits (OF-18) */
+}
+
+/* true: parked, not to be touched any more. */
+static bool park(struct pull *pull)
+{
+    int64_t wait_ms = suspend_ms(pull);
+    if (!pull->may_park || wait_ms <= 0)
+        return false;
+    pull->may_park = false;
+    pull->parked = (struct parked_pull){
+        .topic = pull->topic,
+        .queue_id = pull->request->header->pull->queue_id,
+        .offset = pull->request->header->pull->offset,
+        .deadline_ns = clock_mono_ns(pull->broker->env.clock) + ms_to_ns(wait_ms),
+        .peer_id = pull->request->peer.id,
+        .subscription = pull->subscription,
+        .user = pull,
+    };
+    return long_poll_park(pull->broker->polls, &pull->parked);
+}
+
+static void run_cold(struct broker *broker, struct rpc_request *request);
+
+/* Gets and answers, parks, or goes to the cold lane. */
+static void run(struct pull *pull, bool nowait)
+{
+    struct store_get_result result;
+    enum tern_code code = get(pull, nowait, &result);
+    if (code == TERN_AGAIN) {
+        pull->request->user = pull;
+        cold_lane_submit(pull->broker->cold, pull->request, run_cold);
+        return;
+    }
+    if (code != TERN_OK) {
+        refuse(pull, code, "reading topic %s queue %" PRId32 " at %" PRId64 " failed: %s",
+               pull->topic, pull->request->header->pull->queue_id,
+               pull->request->header->pull->offset, tern_code_text(code));
+        return;
+    }
+    code = code_of(result.status, pull->request->header->pull->offset);
+    if (code == TERN_PULL_NOT_FOUND) {
+        bool could_park = pull->may_park;
+        if (park(pull))
+            return;
+        if (could_park && !pull->may_park) { /* something came while parking */
+            run(pull, nowait);
+            return;
+        }
+    }
+    answer(pull, code, &result);
+}
+
+static void run_cold(struct broker *broker, struct rpc_request *request)
+{
+    (void)broker;
+    run(request->user, false);
+}
+
+void pull_resume(void *broker, struct parked_pull *parked)
+{
+    (void)broker;
+    run(parked->user, true);
+}
+
+void pull_drop(void *broker, struct parked_pull *parked)
+{
+    (void)broker;
+    struct pull *pull = parked->user;
+    refuse(pull, TERN_CONNECTION_LOST, "peer is gone");
+}
+
+static bool check_numbers(struct rpc_request *request)
+{
+    const Tern__Wire__PullRequest *wanted = request->header->pull;
+    if (wanted->max_count < 1 || wanted->max_count > PULL_COUNT_MAX)
+        rpc_reply_error(request, TERN_INVALID, "max_count %" PRId32 " is not in 1..%d",
+                        wanted->max_count, PULL_COUNT_MAX);
+    else if (wanted->suspend_timeout_ms > SUSPEND_MAX_MS)
+        rpc_reply_error(request, TERN_INVALID, "suspend_timeout_ms %" PRIu32 " is above %d",
+                        wanted->suspend_timeout_ms, SUSPEND_MAX_MS);
+    else
+        return true;
+    return false;
+}
+
+void handle_pull(struct broker *broker, struct rpc_request *request)
+{
+    const TernRequest *header = request->header;
+    struct arena *arena = rpc_request_arena(request);
+
+    if (!check_numbers(request))
+        return;
+    struct pull *pull = rpc_request_alloc(request, sizeof *pull);
+    if (!pull) {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the pull");
+        return;
+    }
+    *pull = (struct pull){.broker = broker, .request = request, .may_park = true};
+    if (!check_group(pull) || !check_topic(pull))
+        return;
+    pull->group = frame_text(arena, &header->pull->group);
+    pull->topic = frame_text(arena, &header->pull->topic);
+    pull->client_id = frame_text(arena, &header->client_id);
+    if (!pull->group || !pull->topic || !pull->client_id) {
+        refuse(pull, TERN_INVALID, "client_id holds NUL, or no memory");
+        return;
+    }
+    if (check_subscription(pull) && take_progress(pull))
+        run(pull, true);
+}

@@ -1,0 +1,12 @@
+/* How parked pulls go on; given to long_poll by broker.c. */
+#ifndef BROKER_HANDLERS_PULL_H
+#define BROKER_HANDLERS_PULL_H
+
+#include "broker/long_poll.h"
+
+/* Runs a woken pull once and answers it. @thread dispatcher, poll task, appender */
+void pull_resume(void *broker, struct parked_pull *parked);
+/* Its peer is gone. */
+void pull_drop(void *broker, struct parked_pull *parked);
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * What both ways of sending share: checked target, append, wait for durability, answer.
+ */
+#ifndef BROKER_HANDLERS_SEND_H
+#define BROKER_HANDLERS_SEND_H
+
+#include "broker/ack_wait.h"
+#include "broker/handlers/handlers.h"
+
+/* A send on its way; lives in its request's memory until the answer. */
+struct send {
+    struct broker *broker;
+    struct rpc_request *request;
+    const char *topic; /* terminated, checked */
+    size_t topic_len;
+    int32_t queue_id;  /* decided */
+    bool no_wait;      /* WAIT=false: answer when appended */
+    struct store_append append;
+    struct ack_entry ack;
+};
+
+/* Target of a send as it came. */
+struct send_target {
+    ProtobufCBinaryData topic, default_topic;
+    int32_t queue_id;
+    int32_t default_topic_queues;
+};
+
+/*
+ * Checks broker, topic, permission and queue. On success *out is filled but for the append's records.
+ * On failure the request was answered, or handed to the admin lane to create the topic and be handled again:
+ * NULL comes back and the caller returns.
+ */
+struct send *send_begin(struct broker *broker, struct rpc_request *request,
+                        const struct send_target *target);
+
+/* Appends whole, checked records of the send's queue; answers the request in time. Takes everything. */
+void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_t count);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * Sending in plain fields, for simple clients and for whatever prepared records do not offer: the broker
+ * encodes the record itself. The stored properties lose WAIT (it is honoured) and gain CLUSTER, as
+ * RocketMQ's SendMessageProcessor does.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/names.h"
+#include "base/props.h"
+#include "broker/handlers/send.h"
+
+/* The properties to store, in the request's memory. On failure the request was answered. */
+static uint8_t *stored_props(struct send *send, const ProtobufCBinaryData *sent, size_t *len)
+{
+    struct rpc_request *request = send->request;
+    const char *cluster = send->broker->config.cluster_name;
+    struct slice value;
+
+    if (props_get(sent->data, sent->len, PROP_DELAY, &value) ||
+        props_get(sent->data, sent->len, PROP_TRAN_MSG, &value)) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
+                        "delayed and transactional messages are not offered by this version: leave "
+                        "DELAY and TRAN_MSG out");
+        return NULL;
+    }
+    uint8_t *props = rpc_request_alloc(request, RECORD_PROPS_MAX);
+    if (!props) {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the properties");
+        return NULL;
+    }
+    if (props_get(sent->data, sent->len, PROP_WAIT, &value))
+        send->no_wait = value.len == 5 && !strncasecmp((const char *)value.ptr, "false", 5);
+    *len = props_remove(props, sent->data, sent->len, PROP_WAIT);
+    *len = props_remove(props, props, *len, PROP_CLUSTER);
+    if (props_append(props, len, RECORD_PROPS_MAX, PROP_CLUSTER, strlen(PROP_CLUSTER), cluster,
+                     strlen(cluster)) != TERN_OK) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
+                        "properties of %zu bytes with CLUSTER added are above the limit of %d",
+                        sent->len, RECORD_PROPS_MAX);
+        return NULL;
+    }
+    return props;
+}
+
+/* What a plain send may ask for. On failure the request was answered. */
+static bool check_fields(struct broker *broker, struct rpc_request *request)
+{
+    const Tern__Wire__SendRequest *wanted = request->header->send;
+    const uint32_t allowed = SYS_COMPRESSED | SYS_COMPRESSION_TYPE;
+
+    if (request->payload_size > (uint64_t)broker->config.max_message_bytes) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
+                        "a body of %zu bytes is above maxMessageSize %" PRId64,
+                        request->payload_size, broker->config.max_message_bytes);
+    } else if (wanted->properties.len > RECORD_PROPS_MAX) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
+                        "properties of %zu bytes are above the limit of %d",
+                        wanted->properties.len, RECORD_PROPS_MAX);
+    } else if (wanted->sys_flag & ~allowed) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
+                        "sys_flag 0x%" PRIx32 " has bits other than compression (0x701)",
+                        wanted->sys_flag);
+    } else if (wanted->reconsume_times < 0 || wanted->max_reconsume_times < 0) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL, "negative reconsume count");
+    } else {
+        return true;
+    }
+    return false;
+}
+
+void handle_send(struct broker *broker, struct rpc_request *request)
+{
+    const Tern__Wire__SendRequest *wanted = request->header->send;
+    struct send_target target = {wanted->topic, wanted->default_topic, wanted->queue_id,
+                                 wanted->default_topic_queues};
+    if (!check_fields(broker, request))
+        return;
+    struct send *send = send_begin(broker, request, &target);
+    if (!send)
+        return;
+    struct consume_queue *queue = send->append.queue;
+    size_t props_len;
+    uint8_t *props = stored_props(send, &wanted->properties, &props_len);
+    if (!props) {
+        store_queue_unref(queue);
+        return;
+    }
+    struct record fields = {
+        .queue_id = send->queue_id,
+        .flag = wanted->flag,
+        .sys_flag = wanted->sys_flag,
+        .born_ms = wanted->born_ms,
+        .born_host = request->peer.remote,
+        .store_host = broker->store_host,
+        .reconsume_times = wanted->reconsume_times,
+        .body = request->payload,
+        .body_len = (uint32_t)request->payload_size,
+        .topic = (const uint8_t *)send->topic,
+        .topic_len = (uint8_t)send->topic_len,
+        .props = props,
+        .props_len = (uint16_t)props_len,
+    };
+    size_t size = RECORD_FIXED_BYTES + 2 * RECORD_V6_EXTRA_BYTES + request->payload_size +
+                  send->topic_len + props_len;
+    uint8_t *bytes = rpc_request_alloc(request, size);
+    size = bytes ? record_encode(bytes, size, &fields) : 0;
+    if (size) {
+        send_append(send, bytes, size, 1);
+    } else {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory to encode the message");
+        store_queue_unref(queue);
+    }
+}

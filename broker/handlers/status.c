@@ -1,0 +1,198 @@
+/*
+ * What a broker tells about itself: runtime figures with RocketMQ's key names where it has them (facts
+ * 8.13), and our own; all values are text, offsets carry their unit in the key.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "broker/ack_wait.h"
+#include "broker/cold_lane.h"
+#include "broker/handlers/handlers.h"
+#include "broker/long_poll.h"
+
+enum { STATUS_ENTRIES_MAX = 256, VALUE_BYTES = 300 };
+
+struct entries {
+    struct arena *arena;
+    Tern__Wire__KeyValue *pointers[STATUS_ENTRIES_MAX];
+    size_t count;
+    bool failed; /* out of memory or of entries */
+};
+
+static void add(struct entries *entries, const char *key, const char *fmt, ...) PRINTF_LIKE(3, 4);
+static void add(struct entries *entries, const char *key, const char *fmt, ...)
+{
+    size_t key_bytes = strlen(key) + 1;
+    Tern__Wire__KeyValue *entry = arena_alloc(entries->arena, sizeof *entry);
+    char *text = arena_alloc(entries->arena, key_bytes + VALUE_BYTES);
+    if (!entry || !text || entries->count == STATUS_ENTRIES_MAX) {
+        entries->failed = true;
+        return;
+    }
+    tern__wire__key_value__init(entry);
+    entry->key = memcpy(text, key, key_bytes);
+    entry->value = text + key_bytes;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(entry->value, VALUE_BYTES, fmt, args);
+    va_end(args);
+    entries->pointers[entries->count++] = entry;
+}
+
+static void add_number(struct entries *entries, const char *key, int64_t value)
+{
+    add(entries, key, "%" PRId64, value);
+}
+
+static void add_histogram(struct entries *entries, const char *name, const struct histogram *h)
+{
+    char key[96];
+    static const struct {
+        const char *suffix;
+        double quantile;
+    } points[] = {{"P50Us", 0.5}, {"P99Us", 0.99}, {"P999Us", 0.999}};
+    if (!h)
+        return;
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        snprintf(key, sizeof key, "%s%s", name, points[i].suffix);
+        add(entries, key, "%.1f", (double)histogram_quantile(h, points[i].quantile) / 1000);
+    }
+}
+
+static void add_store(struct entries *entries, const struct broker *broker)
+{
+    struct store_status s;
+    store_status(broker->store, &s);
+    add_number(entries, "commitLogMinOffset", s.min_phys);
+    add_number(entries, "commitLogMaxOffset", s.appended);
+    add_number(entries, "positionAppendedBytes", s.appended);
+    add_number(entries, "positionFlushedBytes", s.flushed);
+    add_number(entries, "positionReplicatedBytes", 0); /* no slaves */
+    add_number(entries, "positionConfirmedBytes", s.appended);
+    add_number(entries, "positionDispatchedBytes", s.dispatched);
+    add_number(entries, "dispatchBehindBytes", s.appended - s.dispatched);
+    add_number(entries, "dispatchBehindMs", s.dispatch_lag_ms);
+    add_number(entries, "remainHowManyDataToFlush", s.appended - s.flushed);
+    add(entries, "commitLogDiskRatio", "%.4f", s.disk_used_ratio);
+    add(entries, "diskFull", "%s", s.disk_full ? "true" : "false");
+    add(entries, "storeReadOnly", "%s", s.latched ? "true" : "false");
+    add(entries, "storeRecoveredClean", "%s", s.recovered_clean ? "true" : "false");
+    add_number(entries, "earliestMessageTimeStamp", s.earliest_ms ? s.earliest_ms : -1);
+    add_number(entries, "putMessageTimesTotal", (int64_t)s.append_records);
+    add_number(entries, "putMessageRequestsTotal", (int64_t)s.append_requests);
+    add_number(entries, "putMessageFailedTimes", (int64_t)s.append_failed);
+    add_number(entries, "putMessageSizeTotal", (int64_t)s.append_bytes);
+    add(entries, "putMessageAverageSize", "%.1f",
+        s.append_records ? (double)s.append_bytes / (double)s.append_records : 0);
+    add_number(entries, "getFoundTimesTotal", (int64_t)s.get_found);
+    add_number(entries, "getMissTimesTotal", (int64_t)s.get_missed);
+    add_number(entries, "getColdTimesTotal", (int64_t)s.get_again);
+    add_number(entries, "flushTimesTotal", (int64_t)s.flushes);
+    add_number(entries, "segmentsExpired", (int64_t)s.segments_expired);
+    add_number(entries, "consumeQueues", s.queues);
+    add_histogram(entries, "stageAppendWait", s.append_wait_ns);
+    add_histogram(entries, "stageWrite", s.write_ns);
+    add_histogram(entries, "stageFlush", s.flush_ns);
+    add_histogram(entries, "stageSegmentSwitch", s.segment_switch_ns);
+}
+
+static void add_requests(struct entries *entries, struct broker *broker)
+{
+    const struct request_row *rows;
+    size_t count = request_table(&rows);
+    for (size_t i = 0; i < count; i++) {
+        struct request_stats *stats = &broker->request_stats[i];
+        char key[96];
+        uint64_t times = counter_get(&stats->count);
+        if (!times)
+            continue;
+        snprintf(key, sizeof key, "request_%s_count", rows[i].name);
+        add_number(entries, key, (int64_t)times);
+        snprintf(key, sizeof key, "request_%s_", rows[i].name);
+        add_histogram(entries, key, stats->latency_ns);
+    }
+}
+
+static void add_broker(struct entries *entries, struct broker *broker)
+{
+    int64_t now_ms = clock_wall_ms(broker->env.clock);
+    add(entries, "brokerVersionDesc", "TernMQ %s", TERN_VERSION);
+    add(entries, "brokerName", "%s", broker->config.broker_name);
+    add_number(entries, "brokerId", broker->config.broker_id);
+    add(entries, "brokerRole", "%s",
+        broker->config.role == ROLE_SYNC_MASTER ? "SYNC_MASTER" : "ASYNC_MASTER");
+    add(entries, "flushDiskType", "%s",
+        broker->config.flush_type == FLUSH_SYNC ? "SYNC_FLUSH" : "ASYNC_FLUSH");
+    add_number(entries, "bootTimestamp", broker->started_ms);
+    add_number(entries, "runtimeMs", now_ms - broker->started_ms);
+    add_number(entries, "topics", topics_count(broker->topics));
+    add_number(entries, "clients", members_count(broker->members));
+    add_number(entries, "connections", rpc_server_peers(broker->server));
+    add_number(entries, "pendingRequests", rpc_server_pending(broker->server));
+    add_number(entries, "parkedPulls", long_poll_parked(broker->polls));
+    add_number(entries, "parkedEventWaits", events_parked(broker->events));
+    add_number(entries, "sendsWaitingForFlush", ack_wait_count(broker->acks));
+    add_number(entries, "coldLaneQueueSize", cold_lane_depth(broker->cold));
+    add_number(entries, "flushDiskTimeouts", (int64_t)counter_get(&broker->flush_timeouts));
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const Tern__Wire__KeyValue *const *x = a, *const *y = b;
+    return strcmp((*x)->key, (*y)->key);
+}
+
+void handle_broker_status(struct broker *broker, struct rpc_request *request)
+{
+    struct entries *entries = rpc_request_alloc(request, sizeof *entries);
+    Tern__Wire__BrokerStatusResponse body = TERN__WIRE__BROKER_STATUS_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    if (!entries) {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the status");
+        return;
+    }
+    *entries = (struct entries){.arena = rpc_request_arena(request)};
+    add_broker(entries, broker);
+    add_store(entries, broker);
+    add_requests(entries, broker);
+    if (entries->failed) {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the status");
+        return;
+    }
+    qsort(entries->pointers, entries->count, sizeof entries->pointers[0], by_key);
+    body.entries = entries->pointers;
+    body.n_entries = entries->count;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_BROKER_STATUS;
+    response.broker_status = &body;
+    rpc_reply(request, &response, 0);
+}
+
+void handle_broker_config(struct broker *broker, struct rpc_request *request)
+{
+    struct entries *entries = rpc_request_alloc(request, sizeof *entries);
+    Tern__Wire__BrokerConfigResponse body = TERN__WIRE__BROKER_CONFIG_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    if (entries) {
+        *entries = (struct entries){.arena = rpc_request_arena(request)};
+        for (size_t i = 0; i < broker_config_table.count; i++) {
+            const struct config_row *row = &broker_config_table.rows[i];
+            char value[VALUE_BYTES];
+            if (row->refused)
+                continue;
+            config_format_value(row, &broker->config, value, sizeof value);
+            add(entries, row->key, "%s", value);
+        }
+    }
+    if (!entries || entries->failed) {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the configuration");
+        return;
+    }
+    qsort(entries->pointers, entries->count, sizeof entries->pointers[0], by_key);
+    body.entries = entries->pointers;
+    body.n_entries = entries->count;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_BROKER_CONFIG;
+    response.broker_config = &body;
+    rpc_reply(request, &response, 0);
+}

@@ -1,0 +1,68 @@
+/*
+ * Pulls that wait at the end of a queue (RocketMQ's PullRequestHoldService).
+ *
+ *   handle_pull: nothing there ─► long_poll_park() ──── message arrives, tag matches ──┐
+ *                                      │                                               ▼
+ *                                      ├──── time is up, relieved, store latched ─► resume(): pull once, answer
+ *                                      └──── peer gone ─────────────────────────► dropped
+ *
+ * No wake-up is lost: parking looks at the queue's end once more under the lock that an arrival takes after
+ * the end was published. A woken pull runs once and never parks again.
+ */
+#ifndef BROKER_LONG_POLL_H
+#define BROKER_LONG_POLL_H
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/subscription.h"
+#include "broker/store/store.h"
+
+struct long_poll;
+struct rpc_request;
+
+/* One parked pull; lives in its request's memory. The first block is the parker's to fill. */
+struct parked_pull {
+    const char *topic;
+    int32_t queue_id;
+    int64_t offset;
+    int64_t deadline_ns;
+    uint64_t peer_id;
+    const struct subscription *subscription; /* NULL: every message matches */
+    void *user;
+
+    uint32_t hash;
+    struct parked_pull *bucket_next;
+    struct parked_pull *older, *newer; /* the shard's parking order */
+};
+
+struct long_poll_options {
+    uint32_t max_parked;
+    void *arg;
+    /* The queue's end now. @locks holds:LONG_POLL */
+    int64_t (*queue_end)(void *arg, const char *topic, int32_t queue_id);
+    /* The pull is to be run and answered. @locks none @thread dispatcher, or the poll task */
+    void (*resume)(void *arg, struct parked_pull *parked);
+    /* Its peer is gone: answer to nobody. @locks none */
+    void (*drop)(void *arg, struct parked_pull *parked);
+};
+
+MUST_CHECK enum tern_code long_poll_create(const struct env *env,
+                                           const struct long_poll_options *options,
+                                           struct long_poll **out);
+/* Nothing may be parked any more (long_poll_resume_all). */
+void long_poll_destroy(struct long_poll *polls);
+
+/* false: something arrived meanwhile; nothing is parked, run the pull again. @thread any */
+MUST_CHECK bool long_poll_park(struct long_poll *polls, struct parked_pull *parked);
+/* store_observer's on_arrival. */
+void long_poll_arrival(struct long_poll *polls, const struct store_arrival *arrival);
+void long_poll_peer_gone(struct long_poll *polls, uint64_t peer_id);
+/* Resumes the oldest, of one peer (0: of any): the caps are nearly reached. */
+void long_poll_relieve(struct long_poll *polls, uint64_t peer_id);
+/* From now on nothing parks, and what is parked is resumed: the broker stops. */
+void long_poll_resume_all(struct long_poll *polls);
+/* Resumes what is due; returns when to come again. */
+int64_t long_poll_step(struct long_poll *polls, int64_t now_ns);
+uint32_t long_poll_parked(const struct long_poll *polls);
+
+#endif

@@ -1,0 +1,96 @@
+/* mqbroker: configuration, signals, and the life of one broker. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/program.h"
+#include "broker/broker.h"
+#include "broker/broker_config.h"
+
+enum { STOP_GRACE_S = 5 };
+
+static const struct program_info info = {
+    .name = "mqbroker",
+    .summary = "Stores messages and serves them to consumers.",
+    .takes_namesrv = true,
+};
+
+static enum log_level level_of(const char *text)
+{
+    switch (text[0]) {
+    case 'd':
+        return LOG_DEBUG;
+    case 'w':
+        return LOG_WARN;
+    case 'e':
+        return LOG_ERROR;
+    default:
+        return LOG_INFO;
+    }
+}
+
+static enum tern_code finish_config(void *config, struct tern_error *err)
+{
+    return broker_config_check(config, err);
+}
+
+/* Runs until a signal. @blocks */
+static enum program_exit serve(const struct env *env, struct link *link,
+                               const struct broker_config *config)
+{
+    struct tern_error err = {.text = ""};
+    struct broker *broker = NULL;
+    enum program_exit status = PROGRAM_DONE;
+
+    enum tern_code code = broker_create(env, link, config, &broker, &err);
+    if (code == TERN_OK)
+        code = broker_start(broker, &err);
+    if (code != TERN_OK) {
+        status = program_fail(&info, code, &err);
+        goto out;
+    }
+    program_ready(&info, "%s %" PRId64 " %s", config->broker_name, config->broker_id,
+                  broker_address(broker));
+    program_wait_stop(STOP_GRACE_S);
+    code = broker_stop(broker, &err);
+    if (code != TERN_OK)
+        status = program_fail(&info, code, &err);
+out:
+    broker_destroy(broker);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct program_options options;
+    struct broker_config config;
+    struct tern_error err;
+    struct env env;
+    struct log *log = NULL;
+    struct link *link = NULL;
+
+    enum program_exit status = program_parse(&info, argc, argv, &options);
+    if (status != PROGRAM_GO_ON)
+        return (int)status;
+    broker_config_init(&config);
+    status = program_configure(&info, &options, &broker_config_table, &config, finish_config);
+    if (status != PROGRAM_GO_ON)
+        return (int)status;
+    program_block_signals();
+    program_raise_file_limit();
+    env_init_system(&env, NULL);
+    enum tern_code code = log_create(env.clock, level_of(config.log_level), NULL, NULL, &log);
+    if (code != TERN_OK)
+        return (int)program_fail(&info, code, NULL);
+    env.log = log;
+    program_warn_exposed(log, "listenAddr", config.listen_addr);
+    code = link_nng_create(&env, &link, &err);
+    if (code != TERN_OK) {
+        status = program_fail(&info, code, &err);
+    } else {
+        status = serve(&env, link, &config);
+        link_destroy(link);
+    }
+    log_destroy(log);
+    return (int)status;
+}

@@ -1,0 +1,666 @@
+/*
+ * Who is there: what heartbeats, leaving and dying connections change.
+ *
+ *   heartbeat ─► client ─► membership per group ─┬─ joined, left, other topics ─► group is "changed"
+ *                                                └─ other expression ───────────► report
+ *   the lock is released, then reports and changed groups are told
+ *
+ * Its place: handlers/membership.c feeds it, rebalancing consumers ask it, events carry its changes
+ * to the clients.
+ *
+ * Invariants: a client is in the age list and in its peer's list exactly once; a membership belongs
+ * to one client and one group; subscriptions belong to a membership, so no member's heartbeat
+ * touches another's (F-3). A heartbeat of a dead connection is refused: a
+ * client that went would else stay until it expires.
+ *
+ * Threads: any. One lock; callbacks and log lines come after it was released, changes of a group
+ * that pile up meanwhile are told once. Failure modes: without memory a heartbeat ends with
+ * TERN_NO_MEMORY and what it did up to there stays; the client's next one completes it.
+ */
+#include "broker/members_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+/* What is told after the lock was released; one block. */
+struct report {
+    struct report *next;
+    enum { REPORT_LEFT, REPORT_EXPRESSION, REPORT_JOINED } kind;
+    const struct member_consumer *consumer; /* JOINED: the heartbeat's */
+    char *group, *client, *topic, *before, *after; /* topic: why, when LEFT */
+};
+
+/* ---- reports ---- */
+
+/* NULL: without memory the report is lost, nothing else. */
+static struct report *report_add(struct report **list, int kind, const char *group,
+                                 const char *client, const char *topic, const char *before,
+                                 const char *after)
+{
+    const char *texts[] = {group, client, topic, before, after};
+    size_t size = sizeof(struct report);
+    for (size_t i = 0; i < 5; i++)
+        size += strlen(texts[i]) + 1;
+    struct report *report = calloc(1, size);
+    if (!report)
+        return NULL;
+    char *at = (char *)(report + 1);
+    char **fields[] = {&report->group, &report->client, &report->topic, &report->before,
+                       &report->after};
+    for (size_t i = 0; i < 5; i++) {
+        size_t len = strlen(texts[i]) + 1;
+        memcpy(at, texts[i], len);
+        *fields[i] = at;
+        at += len;
+    }
+    report->kind = kind;
+    LL_PREPEND(*list, report);
+    return report;
+}
+
+static void log_joined(struct members *members, const char *client_id,
+                       const struct member_consumer *consumer)
+{
+    char text[512] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < consumer->subscription_count && used < sizeof text - 1; i++) {
+        const struct member_subscription *s = &consumer->subscriptions[i];
+        int n = snprintf(text + used, sizeof text - used, "%s%s:%s", i ? ", " : "", s->topic,
+                         s->expression);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    log_info(members->env.log, "member_joined",
+             "group=%s client=\"%s\" type=%" PRId32 " model=%" PRId32 " from=%" PRId32
+             " subscriptions=\"%s\"",
+             consumer->group, client_id, consumer->type, consumer->model, consumer->from, text);
+}
+
+static void tell_reports(struct members *members, struct report *list)
+{
+    while (list) {
+        struct report *report = list;
+        list = report->next;
+        if (report->kind == REPORT_JOINED) {
+            log_joined(members, report->client, report->consumer);
+        } else if (report->kind == REPORT_LEFT) {
+            log_info(members->env.log, "member_left", "group=%s client=\"%s\" cause=\"%s\"",
+                     report->group, report->client, report->topic);
+        } else if (members->options.on_expression_changed) {
+            members->options.on_expression_changed(members->options.arg, report->group,
+                                                   report->topic, report->client, report->before,
+                                                   report->after);
+        }
+        free(report);
+    }
+}
+
+/* Tells every group that changed, with its members as they are now. @locks none */
+static void tell_changes(struct members *members)
+{
+    char name[GROUP_NAME_MAX + 1];
+    for (;;) {
+        lock_acquire(&members->lock);
+        struct member_group *group = members->changed;
+        if (!group) {
+            lock_release(&members->lock);
+            return;
+        }
+        size_t count;
+        LL_DELETE2(members->changed, group, changed_next);
+        group->changed = false;
+        memcpy(name, group->name, strlen(group->name) + 1);
+        const char **ids = members_ids(group, &count);
+        lock_release(&members->lock);
+        if (members->options.on_changed)
+            members->options.on_changed(members->options.arg, name, ids, count);
+        free(ids);
+    }
+}
+
+/* ---- pieces; @locks holds:BROKER_MEMBERS ---- */
+
+static void mark_changed(struct members *members, struct member_group *group)
+{
+    if (group->changed)
+        return;
+    group->changed = true;
+    LL_APPEND2(members->changed, group, changed_next);
+}
+
+struct member_group *members_group(struct members *members, const char *name)
+{
+    struct member_group *group;
+    HASH_FIND_STR(members->groups, name, group);
+    return group;
+}
+
+static void group_free(struct members *members, struct member_group *group)
+{
+    struct last_expression *e;
+    struct last_expression *next;
+    HASH_ITER (hh, group->expressions, e, next) {
+        HASH_DELETE(hh, group->expressions, e);
+        free(e->expression);
+        free(e);
+    }
+    HASH_DELETE(hh, members->groups, group);
+    free(group);
+}
+
+/* Forgets groups that have no member. */
+static void drop_empty_groups(struct members *members)
+{
+    struct member_group *group;
+    struct member_group *next;
+    HASH_ITER (hh, members->groups, group, next)
+        if (group->member_count == 0 && !group->changed)
+            group_free(members, group);
+}
+
+static enum tern_code want_group(struct members *members, const char *name,
+                                 struct member_group **out)
+{
+    *out = members_group(members, name);
+    if (*out)
+        return TERN_OK;
+    if (HASH_COUNT(members->groups) >= MEMBER_GROUPS_MAX)
+        drop_empty_groups(members);
+    if (HASH_COUNT(members->groups) >= MEMBER_GROUPS_MAX)
+        return TERN_LIMIT;
+    size_t len = strlen(name);
+    struct member_group *group = calloc(1, sizeof *group + len + 1);
+    if (!group)
+        return TERN_NO_MEMORY;
+    memcpy(group->name, name, len + 1);
+    HASH_ADD_KEYPTR(hh, members->groups, group->name, (unsigned)len, group);
+    if (!group->hh.tbl) {
+        free(group);
+        return TERN_NO_MEMORY;
+    }
+    *out = group;
+    return TERN_OK;
+}
+
+static void peer_leave(struct members *members, struct member_client *client)
+{
+    struct member_peer *peer = client->peer;
+    if (!peer)
+        return;
+    DL_DELETE2(peer->clients, client, peer_prev, peer_next);
+    client->peer = NULL;
+    if (!peer->clients) {
+        HASH_DELETE(hh, members->peers, peer);
+        free(peer);
+    }
+}
+
+static enum tern_code peer_enter(struct members *members, struct member_client *client,
+                                 uint64_t peer_id)
+{
+    struct member_peer *peer;
+    if (client->peer && client->peer->id == peer_id)
+        return TERN_OK;
+    HASH_FIND(hh, members->peers, &peer_id, sizeof peer_id, peer);
+    if (!peer) {
+        peer = calloc(1, sizeof *peer);
+        if (!peer)
+            return TERN_NO_MEMORY;
+        peer->id = peer_id;
+        HASH_ADD(hh, members->peers, id, sizeof peer->id, peer);
+        if (!peer->hh.tbl) {
+            free(peer);
+            return TERN_NO_MEMORY;
+        }
+    }
+    peer_leave(members, client);
+    client->peer = peer;
+    DL_APPEND2(peer->clients, client, peer_prev, peer_next);
+    return TERN_OK;
+}
+
+static enum tern_code want_client(struct members *members, const char *id,
+                                  struct member_client **out)
+{
+    HASH_FIND_STR(members->clients, id, *out);
+    if (*out)
+        return TERN_OK;
+    if (HASH_COUNT(members->clients) >= MEMBERS_MAX)
+        return TERN_LIMIT;
+    size_t len = strlen(id);
+    struct member_client *client = calloc(1, sizeof *client + len + 1);
+    if (!client)
+        return TERN_NO_MEMORY;
+    memcpy(client->id, id, len + 1);
+    HASH_ADD_KEYPTR(hh, members->clients, client->id, (unsigned)len, client);
+    if (!client->hh.tbl) {
+        free(client);
+        return TERN_NO_MEMORY;
+    }
+    DL_APPEND(members->oldest, client);
+    *out = client;
+    return TERN_OK;
+}
+
+static struct membership *client_membership(const struct member_client *client, const char *group)
+{
+    struct membership *m = client->memberships;
+    while (m && strcmp(m->group->name, group))
+        m = m->client_next;
+    return m;
+}
+
+static void membership_leave(struct members *members, struct membership *m, const char *why,
+                             struct report **reports)
+{
+    report_add(reports, REPORT_LEFT, m->group->name, m->client->id, why, "", "");
+    LL_DELETE2(m->client->memberships, m, client_next);
+    DL_DELETE(m->group->members, m);
+    m->group->member_count--;
+    mark_changed(members, m->group);
+    free(m->subscriptions);
+    free(m);
+}
+
+static void client_remove(struct members *members, struct member_client *client, const char *why,
+                          struct report **reports)
+{
+    while (client->memberships)
+        membership_leave(members, client->memberships, why, reports);
+    peer_leave(members, client);
+    DL_DELETE(members->oldest, client);
+    HASH_DELETE(hh, members->clients, client);
+    free(client->producers);
+    free(client);
+}
+
+/* ---- subscriptions; @locks holds:BROKER_MEMBERS ---- */
+
+static int compare_topics(const void *a, const void *b)
+{
+    const struct member_subscription *left = a;
+    const struct member_subscription *right = b;
+    int order = strcmp(left->topic, right->topic);
+    if (order)
+        return order;
+    return left->version < right->version ? 1 : left->version > right->version ? -1 : 0;
+}
+
+/* A sorted copy with the texts in the same block; of a topic that is named twice the newest. */
+static struct member_subscription *copy_subscriptions(const struct member_consumer *consumer,
+                                                      size_t *count)
+{
+    size_t n = consumer->subscription_count;
+    size_t size = n * sizeof consumer->subscriptions[0] + 1;
+    for (size_t i = 0; i < n; i++)
+        size += strlen(consumer->subscriptions[i].expression) + 1;
+    struct member_subscription *copy = malloc(size);
+    if (!copy)
+        return NULL;
+    char *text = (char *)(copy + n);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(consumer->subscriptions[i].expression) + 1;
+        copy[i] = consumer->subscriptions[i];
+        memcpy(text, consumer->subscriptions[i].expression, len);
+        copy[i].expression = text;
+        text += len;
+    }
+    qsort(copy, n, sizeof *copy, compare_topics);
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(copy[kept - 1].topic, copy[i].topic))
+            copy[kept++] = copy[i];
+    *count = kept;
+    return copy;
+}
+
+const struct member_subscription *membership_find(const struct membership *membership,
+                                                  const char *topic)
+{
+    size_t low = 0;
+    size_t high = membership->subscription_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(membership->subscriptions[mid].topic, topic);
+        if (order == 0)
+            return &membership->subscriptions[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+/* Remembers the group's expression of a topic; reports when it is another than before. */
+static void note_expression(struct member_group *group, const char *client_id,
+                            const struct member_subscription *now,
+                            const struct member_subscription *before, struct report **reports)
+{
+    struct last_expression *last;
+    HASH_FIND_STR(group->expressions, now->topic, last);
+    const char *old = before ? before->expression : last ? last->expression : NULL;
+    if (old && strcmp(old, now->expression))
+        report_add(reports, REPORT_EXPRESSION, group->name, client_id, now->topic, old,
+                   now->expression);
+    if (last && !strcmp(last->expression, now->expression))
+        return;
+    char *text = strdup(now->expression);
+    if (!text)
+        return;
+    if (!last && HASH_COUNT(group->expressions) < MEMBER_EXPRESSIONS_MAX) {
+        size_t len = strlen(now->topic);
+        last = calloc(1, sizeof *last + len + 1);
+        if (last) {
+            memcpy(last->topic, now->topic, len + 1);
+            HASH_ADD_KEYPTR(hh, group->expressions, last->topic, (unsigned)len, last);
+            if (!last->hh.tbl) {
+                free(last);
+                last = NULL;
+            }
+        }
+    }
+    if (!last) {
+        free(text);
+        return;
+    }
+    free(last->expression);
+    last->expression = text;
+}
+
+/* Whether two sorted lists name the same topics. */
+static bool same_topics(const struct membership *m, const struct member_subscription *other,
+                        size_t count)
+{
+    if (m->subscription_count != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(m->subscriptions[i].topic, other[i].topic))
+            return false;
+    return true;
+}
+
+static bool same_subscription(const struct member_subscription *a,
+                              const struct member_subscription *b)
+{
+    return a->version == b->version && !strcmp(a->expression, b->expression) &&
+           !strcmp(a->expression_type, b->expression_type);
+}
+
+/*
+ * What the heartbeat says of this membership replaces what was known. When it came on the same
+ * connection as the one before it may be the older of two that passed each other.
+ */
+static enum tern_code set_subscriptions(struct members *members, struct membership *m,
+                                        const struct member_consumer *consumer, bool same_peer,
+                                        struct report **reports)
+{
+    size_t count = 0;
+    struct member_subscription *fresh = copy_subscriptions(consumer, &count);
+    if (!fresh)
+        return TERN_NO_MEMORY;
+    bool topics_same = same_topics(m, fresh, count);
+    bool older = false;
+    bool same = topics_same;
+    for (size_t i = 0; i < count; i++) {
+        const struct member_subscription *held = membership_find(m, fresh[i].topic);
+        older = older || (same_peer && held && held->version > fresh[i].version);
+        same = same && held && same_subscription(held, &fresh[i]);
+    }
+    if (same || older) {
+        free(fresh);
+        return TERN_OK;
+    }
+    for (size_t i = 0; i < count; i++)
+        note_expression(m->group, m->client->id, &fresh[i], membership_find(m, fresh[i].topic),
+                        reports);
+    if (!topics_same)
+        mark_changed(members, m->group);
+    free(m->subscriptions);
+    m->subscriptions = fresh;
+    m->subscription_count = count;
+    return TERN_OK;
+}
+
+/* ---- heartbeats ---- */
+
+static enum tern_code beat_consumer(struct members *members, struct member_client *client,
+                                    const struct member_consumer *consumer, bool same_peer,
+                                    struct report **reports)
+{
+    struct membership *m = client_membership(client, consumer->group);
+    if (!m) {
+        struct member_group *group;
+        enum tern_code code = want_group(members, consumer->group, &group);
+        if (code)
+            return code;
+        m = calloc(1, sizeof *m);
+        if (!m)
+            return TERN_NO_MEMORY;
+        m->client = client;
+        m->group = group;
+        LL_PREPEND2(client->memberships, m, client_next);
+        DL_APPEND(group->members, m);
+        group->member_count++;
+        mark_changed(members, group);
+        struct report *joined =
+            report_add(reports, REPORT_JOINED, group->name, client->id, "", "", "");
+        if (joined)
+            joined->consumer = consumer;
+    }
+    m->beat = client->beats;
+    m->type = consumer->type;
+    m->model = consumer->model;
+    m->from = consumer->from;
+    return set_subscriptions(members, m, consumer, same_peer, reports);
+}
+
+static enum tern_code set_producers(struct member_client *client,
+                                    const struct member_heartbeat *heartbeat)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < heartbeat->producer_group_count; i++)
+        size += strlen(heartbeat->producer_groups[i]) + 1;
+    char *names = size ? malloc(size) : NULL;
+    if (size && !names)
+        return TERN_NO_MEMORY;
+    size_t at = 0;
+    for (size_t i = 0; i < heartbeat->producer_group_count; i++) {
+        size_t len = strlen(heartbeat->producer_groups[i]) + 1;
+        memcpy(names + at, heartbeat->producer_groups[i], len);
+        at += len;
+    }
+    free(client->producers);
+    client->producers = names;
+    client->producers_bytes = size;
+    return TERN_OK;
+}
+
+static void copy_text(char out[MEMBER_TEXT_BYTES], const char *text)
+{
+    size_t len = text ? strnlen(text, MEMBER_TEXT_BYTES - 1) : 0;
+    if (len)
+        memcpy(out, text, len);
+    out[len] = 0;
+}
+
+/* @locks holds:BROKER_MEMBERS */
+static enum tern_code beat(struct members *members, const struct member_heartbeat *heartbeat,
+                           int64_t now_ns, struct report **reports)
+{
+    struct member_client *client;
+    for (size_t i = 0; i < PEERS_GONE_KEPT; i++)
+        if (heartbeat->peer_id && members->gone[i] == heartbeat->peer_id)
+            return TERN_CONNECTION_LOST;
+    enum tern_code code = want_client(members, heartbeat->client_id, &client);
+    if (code)
+        return code;
+    client->beats++;
+    client->heartbeat_ns = now_ns;
+    client->remote = heartbeat->remote;
+    copy_text(client->language, heartbeat->language);
+    copy_text(client->version, heartbeat->client_version);
+    DL_DELETE(members->oldest, client);
+    DL_APPEND(members->oldest, client);
+    bool same_peer = client->peer && client->peer->id == heartbeat->peer_id;
+    code = peer_enter(members, client, heartbeat->peer_id);
+    if (!code)
+        code = set_producers(client, heartbeat);
+    for (size_t i = 0; !code && i < heartbeat->consumer_count; i++)
+        code = beat_consumer(members, client, &heartbeat->consumers[i], same_peer, reports);
+    if (code)
+        return code;
+    struct membership *m;
+    struct membership *next;
+    LL_FOREACH_SAFE2(client->memberships, m, next, client_next)
+    {
+        if (m->beat != client->beats)
+            membership_leave(members, m, "heartbeat without it", reports);
+    }
+    return TERN_OK;
+}
+
+static enum tern_code check_sizes(const struct member_heartbeat *heartbeat, struct tern_error *err)
+{
+    if (heartbeat->consumer_count > MEMBER_GROUPS_PER_CLIENT ||
+        heartbeat->producer_group_count > MEMBER_GROUPS_PER_CLIENT)
+        return error_set(err, TERN_LIMIT, "a client with %zu consumer and %zu producer groups, "
+                         "allowed %d each", heartbeat->consumer_count,
+                         heartbeat->producer_group_count, (int)MEMBER_GROUPS_PER_CLIENT);
+    for (size_t i = 0; i < heartbeat->consumer_count; i++)
+        if (heartbeat->consumers[i].subscription_count > MEMBER_SUBSCRIPTIONS_MAX)
+            return error_set(err, TERN_LIMIT, "group %s subscribes to %zu topics, allowed %d",
+                             heartbeat->consumers[i].group,
+                             heartbeat->consumers[i].subscription_count,
+                             (int)MEMBER_SUBSCRIPTIONS_MAX);
+    return TERN_OK;
+}
+
+enum tern_code members_heartbeat(struct members *members, const struct member_heartbeat *heartbeat,
+                                 struct tern_error *err)
+{
+    struct report *reports = NULL;
+    enum tern_code code = check_sizes(heartbeat, err);
+    if (code)
+        return code;
+    int64_t now_ns = clock_mono_ns(members->env.clock);
+    lock_acquire(&members->lock);
+    code = beat(members, heartbeat, now_ns, &reports);
+    lock_release(&members->lock);
+    tell_reports(members, reports);
+    tell_changes(members);
+    if (code == TERN_LIMIT)
+        return error_set(err, code, "%d clients or %d groups are there, more are not allowed",
+                         (int)MEMBERS_MAX, (int)MEMBER_GROUPS_MAX);
+    return code ? error_set(err, code, "heartbeat of %s", heartbeat->client_id) : TERN_OK;
+}
+
+/* ---- leaving ---- */
+
+/* Takes one name out of the client's producer groups. @locks holds:BROKER_MEMBERS */
+static void remove_producer(struct member_client *client, const char *group)
+{
+    size_t len = strlen(group) + 1;
+    for (size_t at = 0; at < client->producers_bytes;) {
+        size_t here = strlen(client->producers + at) + 1;
+        if (here == len && !memcmp(client->producers + at, group, len)) {
+            memmove(client->producers + at, client->producers + at + len,
+                    client->producers_bytes - at - len);
+            client->producers_bytes -= len;
+        } else {
+            at += here;
+        }
+    }
+}
+
+void members_unregister(struct members *members, const char *client_id, const char *producer_group,
+                        const char *consumer_group)
+{
+    struct report *reports = NULL;
+    struct member_client *client;
+    lock_acquire(&members->lock);
+    HASH_FIND_STR(members->clients, client_id, client);
+    if (client) {
+        struct membership *m = consumer_group ? client_membership(client, consumer_group) : NULL;
+        if (m)
+            membership_leave(members, m, "unregistered", &reports);
+        if (producer_group)
+            remove_producer(client, producer_group);
+        if (!client->memberships && !client->producers_bytes)
+            client_remove(members, client, "unregistered", &reports);
+    }
+    lock_release(&members->lock);
+    tell_reports(members, reports);
+    tell_changes(members);
+}
+
+void members_peer_gone(struct members *members, uint64_t peer_id)
+{
+    struct report *reports = NULL;
+    struct member_peer *peer;
+    lock_acquire(&members->lock);
+    members->gone[members->gone_next++ % PEERS_GONE_KEPT] = peer_id;
+    HASH_FIND(hh, members->peers, &peer_id, sizeof peer_id, peer);
+    while (peer) {
+        bool last = !peer->clients->peer_next;
+        client_remove(members, peer->clients, "connection lost", &reports);
+        if (last) /* the peer went with its last client */
+            peer = NULL;
+    }
+    lock_release(&members->lock);
+    tell_reports(members, reports);
+    tell_changes(members);
+}
+
+int64_t members_expire(struct members *members, int64_t now_ns)
+{
+    const int64_t most_ns = ms_to_ns(MEMBER_EXPIRE_MS);
+    struct report *reports = NULL;
+    lock_acquire(&members->lock);
+    while (members->oldest && now_ns - members->oldest->heartbeat_ns >= most_ns)
+        client_remove(members, members->oldest, "no heartbeat", &reports);
+    int64_t next_ns = (members->oldest ? members->oldest->heartbeat_ns : now_ns) + most_ns;
+    lock_release(&members->lock);
+    tell_reports(members, reports);
+    tell_changes(members);
+    return next_ns;
+}
+
+/* ---- life ---- */
+
+enum tern_code members_create(const struct env *env, const struct members_options *options,
+                              struct members **out)
+{
+    struct members *members = calloc(1, sizeof *members);
+    *out = members;
+    if (!members)
+        return TERN_NO_MEMORY;
+    members->env = *env;
+    members->options = *options;
+    lock_init(&members->lock, LOCK_BROKER_MEMBERS);
+    return TERN_OK;
+}
+
+void members_destroy(struct members *members)
+{
+    if (!members)
+        return;
+    struct report *reports = NULL;
+    while (members->oldest)
+        client_remove(members, members->oldest, "broker stops", &reports);
+    while (reports) {
+        struct report *next = reports->next;
+        free(reports);
+        reports = next;
+    }
+    struct member_group *group;
+    struct member_group *next;
+    HASH_ITER (hh, members->groups, group, next)
+        group_free(members, group);
+    lock_fini(&members->lock);
+    free(members);
+}

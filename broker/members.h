@@ -1,0 +1,108 @@
+/*
+ * Who is there: clients by id, the members of each consumer group with each member's own subscriptions
+ * (never overwritten by another's heartbeat, F-3), producers by group.
+ *
+ * A member lives by heartbeats (120 s) and by its connection: when the connection of its latest heartbeat
+ * dies it is gone at once. Every change of a group's membership or topics is told to on_changed().
+ */
+#ifndef BROKER_MEMBERS_H
+#define BROKER_MEMBERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/names.h"
+#include "base/record.h"
+#include "base/subscription.h"
+
+enum { MEMBER_EXPIRE_MS = 120000, MEMBERS_MAX = 100000, MEMBER_SUBSCRIPTIONS_MAX = 1024,
+       EXPRESSION_TYPE_BYTES = 16 };
+
+struct members;
+
+struct member_subscription {
+    char topic[TOPIC_NAME_MAX + 1];
+    const char *expression;
+    char expression_type[EXPRESSION_TYPE_BYTES];
+    int64_t version;
+};
+
+/* One consumer group of a heartbeat; borrowed for the call. Enums hold the wire's values. */
+struct member_consumer {
+    char group[GROUP_NAME_MAX + 1];
+    int32_t type, model, from;
+    struct member_subscription *subscriptions;
+    size_t subscription_count;
+};
+
+struct member_heartbeat {
+    const char *client_id;
+    uint64_t peer_id;
+    struct host remote;
+    const char *language, *client_version;
+    const char *const *producer_groups;
+    size_t producer_group_count;
+    const struct member_consumer *consumers;
+    size_t consumer_count;
+};
+
+struct members_options {
+    void *arg;
+    /* The group's members or subscribed topics changed. client_ids: members now. @locks none */
+    void (*on_changed)(void *arg, const char *group, const char *const *client_ids, size_t count);
+    /* A member's subscription changed its expression (F-5). @locks none */
+    void (*on_expression_changed)(void *arg, const char *group, const char *topic,
+                                  const char *client_id, const char *before, const char *after);
+};
+
+MUST_CHECK enum tern_code members_create(const struct env *env,
+                                         const struct members_options *options,
+                                         struct members **out);
+void members_destroy(struct members *members);
+
+/* Groups of this client that the heartbeat does not name any more are left. TERN_LIMIT, TERN_NO_MEMORY. @thread any */
+MUST_CHECK enum tern_code members_heartbeat(struct members *members,
+                                            const struct member_heartbeat *heartbeat,
+                                            struct tern_error *err);
+/* Either may be NULL. */
+void members_unregister(struct members *members, const char *client_id, const char *producer_group,
+                        const char *consumer_group);
+void members_peer_gone(struct members *members, uint64_t peer_id);
+/* Removes the silent; returns when to come again. */
+int64_t members_expire(struct members *members, int64_t now_ns);
+
+/* Sorted ids; *ids is one malloc'ed block (free()), count 0 and NULL when the group has no member. */
+MUST_CHECK enum tern_code members_of(struct members *members, const char *group,
+                                     const char ***ids, size_t *count);
+
+/* What a pull without its own expression needs. */
+enum member_lookup { MEMBER_FOUND, MEMBER_NO_GROUP, MEMBER_NO_SUBSCRIPTION };
+struct member_view {
+    int32_t model;
+    int64_t version;
+    char expression_type[EXPRESSION_TYPE_BYTES];
+};
+/* The subscription of this client, or of any member when client_id is empty. *expression is malloc'ed. */
+enum member_lookup members_subscription(struct members *members, const char *group,
+                                        const char *client_id, const char *topic,
+                                        struct member_view *view, char **expression);
+
+/* For consumerConnection and consumerProgress: a malloc'ed snapshot in one block (free()). */
+struct member_info {
+    const char *client_id, *language, *version;
+    struct host remote;
+    int64_t heartbeat_age_ms;
+    int32_t type, model, from;
+    struct member_subscription *subscriptions;
+    size_t subscription_count;
+};
+MUST_CHECK enum tern_code members_snapshot(struct members *members, const char *group,
+                                           struct member_info **out, size_t *count);
+/* Names of all groups with members, sorted, one malloc'ed block. */
+MUST_CHECK enum tern_code members_groups(struct members *members, const char ***groups,
+                                         size_t *count);
+uint32_t members_count(struct members *members);
+
+#endif

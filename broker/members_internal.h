@@ -1,0 +1,96 @@
+/*
+ * The inside of the member table, for members.c (changes) and members_query.c (questions).
+ *
+ *   client ──► memberships ◄── group          peer ──► clients of its latest heartbeats
+ *     └ age list, oldest heartbeat first       group: last expression per topic
+ */
+#ifndef BROKER_MEMBERS_INTERNAL_H
+#define BROKER_MEMBERS_INTERNAL_H
+
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+#include <utlist.h>
+
+#include "base/lock.h"
+#include "broker/members.h"
+
+enum {
+    MEMBER_TEXT_BYTES = 64,        /* language, client version: cut */
+    MEMBER_GROUPS_PER_CLIENT = 1024,
+    MEMBER_GROUPS_MAX = 100000,    /* those without members go first */
+    MEMBER_EXPRESSIONS_MAX = 1024, /* remembered per group */
+    PEERS_GONE_KEPT = 256
+};
+
+/* One client in one group. */
+struct membership {
+    struct member_client *client;
+    struct member_group *group;
+    int32_t type, model, from;
+    struct member_subscription *subscriptions; /* one block with their texts, sorted by topic */
+    size_t subscription_count;
+    uint64_t beat;                         /* number of the heartbeat that named it last */
+    struct membership *client_next;        /* the client's others */
+    struct membership *prev, *next;        /* the group's others */
+};
+
+struct member_peer {
+    uint64_t id;
+    struct member_client *clients;
+    UT_hash_handle hh;
+};
+
+struct member_client {
+    uint64_t beats; /* heartbeats so far */
+    struct member_peer *peer;
+    struct host remote;
+    int64_t heartbeat_ns;
+    char language[MEMBER_TEXT_BYTES], version[MEMBER_TEXT_BYTES];
+    struct membership *memberships;
+    char *producers; /* terminated names back to back, owned; NULL: none */
+    size_t producers_bytes;
+    struct member_client *prev, *next;           /* by age */
+    struct member_client *peer_prev, *peer_next; /* of the same peer */
+    UT_hash_handle hh;
+    char id[];
+};
+
+/* What a group last asked for, also when all its members have left (F-5). */
+struct last_expression {
+    char *expression; /* owned */
+    UT_hash_handle hh;
+    char topic[];
+};
+
+struct member_group {
+    struct membership *members;
+    uint32_t member_count;
+    struct last_expression *expressions;
+    bool changed; /* waits in `changed` to be told */
+    struct member_group *changed_next;
+    UT_hash_handle hh;
+    char name[];
+};
+
+struct members {
+    struct env env;
+    struct members_options options;
+
+    struct lock lock; /* protects the rest */
+    struct member_client *clients;
+    struct member_client *oldest; /* age list */
+    struct member_group *groups;
+    struct member_peer *peers;
+    struct member_group *changed; /* to be told to on_changed */
+    uint64_t gone[PEERS_GONE_KEPT]; /* ring of peers that died; ids are never reused */
+    uint32_t gone_next;
+};
+
+/* Both @locks holds:BROKER_MEMBERS */
+struct member_group *members_group(struct members *members, const char *name);
+const struct member_subscription *membership_find(const struct membership *membership,
+                                                  const char *topic);
+/* Ids of a group as one sorted block, NULL: no memory or no member. @locks holds:BROKER_MEMBERS */
+const char **members_ids(const struct member_group *group, size_t *count);
+
+#endif

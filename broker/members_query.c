@@ -1,0 +1,235 @@
+/*
+ * Questions to the member table. Answers are copies in one block each, so the asker holds no lock.
+ *
+ * Its place: handlers of pulls (a subscription by name), rebalancing (member ids) and the admin
+ * tool's views.
+ *
+ * Threads: any; one short lock, a copy is made under it. Failure modes: TERN_NO_MEMORY.
+ */
+#include "broker/members_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+static int compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+const char **members_ids(const struct member_group *group, size_t *count)
+{
+    size_t n = group->member_count;
+    size_t size = n * sizeof(char *);
+    const struct membership *m;
+    *count = 0;
+    if (n == 0)
+        return NULL;
+    DL_FOREACH (group->members, m)
+        size += strlen(m->client->id) + 1;
+    const char **ids = malloc(size);
+    if (!ids)
+        return NULL;
+    char *text = (char *)(ids + n);
+    DL_FOREACH (group->members, m) {
+        size_t len = strlen(m->client->id) + 1;
+        memcpy(text, m->client->id, len);
+        ids[(*count)++] = text;
+        text += len;
+    }
+    qsort(ids, n, sizeof *ids, compare_strings);
+    return ids;
+}
+
+enum tern_code members_of(struct members *members, const char *group, const char ***ids,
+                          size_t *count)
+{
+    *ids = NULL;
+    *count = 0;
+    bool some = false;
+    lock_acquire(&members->lock);
+    const struct member_group *found = members_group(members, group);
+    if (found) {
+        some = found->member_count > 0;
+        *ids = members_ids(found, count);
+    }
+    lock_release(&members->lock);
+    return some && !*ids ? TERN_NO_MEMORY : TERN_OK;
+}
+
+/* The client's subscription, or with an empty id the newest of any member. @locks holds */
+static const struct member_subscription *look_up(const struct member_group *group,
+                                                 const char *client_id, const char *topic,
+                                                 const struct membership **owner)
+{
+    const struct member_subscription *best = NULL;
+    const struct membership *m;
+    DL_FOREACH (group->members, m) {
+        if (client_id[0] && strcmp(m->client->id, client_id))
+            continue;
+        const struct member_subscription *s = membership_find(m, topic);
+        if (s && (!best || s->version > best->version)) {
+            best = s;
+            *owner = m;
+        }
+    }
+    return best;
+}
+
+enum member_lookup members_subscription(struct members *members, const char *group,
+                                        const char *client_id, const char *topic,
+                                        struct member_view *view, char **expression)
+{
+    enum member_lookup result = MEMBER_NO_GROUP;
+    *expression = NULL;
+    *view = (struct member_view){.version = 0};
+    lock_acquire(&members->lock);
+    const struct member_group *found = members_group(members, group);
+    if (found && found->members) {
+        const struct membership *owner = found->members;
+        const struct member_subscription *s = look_up(found, client_id, topic, &owner);
+        result = MEMBER_NO_SUBSCRIPTION;
+        view->model = owner->model;
+        if (s)
+            *expression = strdup(s->expression);
+        if (*expression) {
+            result = MEMBER_FOUND;
+            view->version = s->version;
+            memcpy(view->expression_type, s->expression_type, sizeof view->expression_type);
+        }
+    }
+    lock_release(&members->lock);
+    return result;
+}
+
+/* Bytes of the texts that belong to one member. */
+static size_t text_bytes(const struct membership *m)
+{
+    size_t size = strlen(m->client->id) + strlen(m->client->language) +
+                  strlen(m->client->version) + 3;
+    for (size_t i = 0; i < m->subscription_count; i++)
+        size += strlen(m->subscriptions[i].expression) + 1;
+    return size;
+}
+
+static const char *put_text(char **at, const char *text)
+{
+    size_t len = strlen(text) + 1;
+    char *start = *at;
+    memcpy(start, text, len);
+    *at += len;
+    return start;
+}
+
+/* Takes what it needs off *subscriptions and *text. */
+static void fill_info(struct member_info *info, const struct membership *m, int64_t now_ns,
+                      struct member_subscription **subscriptions, char **text)
+{
+    *info = (struct member_info){
+        .client_id = put_text(text, m->client->id),
+        .language = put_text(text, m->client->language),
+        .version = put_text(text, m->client->version),
+        .remote = m->client->remote,
+        .heartbeat_age_ms = (now_ns - m->client->heartbeat_ns) / 1000000,
+        .type = m->type,
+        .model = m->model,
+        .from = m->from,
+        .subscriptions = *subscriptions,
+        .subscription_count = m->subscription_count,
+    };
+    for (size_t i = 0; i < m->subscription_count; i++) {
+        (*subscriptions)[i] = m->subscriptions[i];
+        (*subscriptions)[i].expression = put_text(text, m->subscriptions[i].expression);
+    }
+    *subscriptions += m->subscription_count;
+}
+
+static int compare_infos(const void *a, const void *b)
+{
+    return strcmp(((const struct member_info *)a)->client_id,
+                  ((const struct member_info *)b)->client_id);
+}
+
+/* @locks holds:BROKER_MEMBERS */
+static struct member_info *copy_group(const struct member_group *group, int64_t now_ns)
+{
+    size_t subscription_count = 0;
+    size_t text_size = 0;
+    const struct membership *m;
+    DL_FOREACH (group->members, m) {
+        subscription_count += m->subscription_count;
+        text_size += text_bytes(m);
+    }
+    struct member_info *infos =
+        malloc(group->member_count * sizeof *infos +
+               subscription_count * sizeof(struct member_subscription) + text_size);
+    if (!infos)
+        return NULL;
+    struct member_subscription *subscriptions =
+        (struct member_subscription *)(void *)(infos + group->member_count);
+    char *text = (char *)(subscriptions + subscription_count);
+    size_t n = 0;
+    DL_FOREACH (group->members, m)
+        fill_info(&infos[n++], m, now_ns, &subscriptions, &text);
+    return infos;
+}
+
+enum tern_code members_snapshot(struct members *members, const char *group,
+                                struct member_info **out, size_t *count)
+{
+    int64_t now_ns = clock_mono_ns(members->env.clock);
+    *out = NULL;
+    *count = 0;
+    lock_acquire(&members->lock);
+    const struct member_group *found = members_group(members, group);
+    if (found && found->member_count > 0) {
+        *out = copy_group(found, now_ns);
+        *count = found->member_count;
+    }
+    lock_release(&members->lock);
+    if (*count && !*out) {
+        *count = 0;
+        return TERN_NO_MEMORY;
+    }
+    if (*count)
+        qsort(*out, *count, sizeof **out, compare_infos);
+    return TERN_OK;
+}
+
+enum tern_code members_groups(struct members *members, const char ***groups, size_t *count)
+{
+    size_t n = 0;
+    size_t size = 0;
+    const struct member_group *group;
+    *groups = NULL;
+    *count = 0;
+    lock_acquire(&members->lock);
+    for (group = members->groups; group; group = group->hh.next)
+        if (group->member_count > 0) {
+            n++;
+            size += sizeof(char *) + strlen(group->name) + 1;
+        }
+    if (n)
+        *groups = malloc(size);
+    if (*groups) {
+        char *text = (char *)(*groups + n);
+        for (group = members->groups; group; group = group->hh.next)
+            if (group->member_count > 0)
+                (*groups)[(*count)++] = put_text(&text, group->name);
+    }
+    lock_release(&members->lock);
+    if (n && !*groups)
+        return TERN_NO_MEMORY;
+    if (n)
+        qsort(*groups, n, sizeof **groups, compare_strings);
+    return TERN_OK;
+}
+
+uint32_t members_count(struct members *members)
+{
+    lock_acquire(&members->lock);
+    uint32_t count = HASH_COUNT(members->clients);
+    lock_release(&members->lock);
+    return count;
+}

@@ -1,0 +1,78 @@
+/*
+ * Consumer progress: config/consumerOffset.json in RocketMQ's shape ("topic@group" → {queue: offset}), the
+ * versions in the file's companion. Persisted every 5 s and at stop, two checksummed generations.
+ *
+ * An offset is (version, offset). Within a version only larger offsets are kept; versions are raised by
+ * explicit resets, by lowering after a loss, and by deleting a topic.
+ */
+#ifndef BROKER_OFFSETS_H
+#define BROKER_OFFSETS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/names.h"
+
+enum { OFFSET_ENTRIES_MAX = 1000000 }; /* (topic, group) pairs */
+
+struct offset_version {
+    uint64_t epoch, counter;
+};
+
+static inline int offset_version_compare(struct offset_version a, struct offset_version b)
+{
+    if (a.epoch != b.epoch)
+        return a.epoch < b.epoch ? -1 : 1;
+    return a.counter < b.counter ? -1 : a.counter > b.counter;
+}
+
+struct offsets;
+
+/* Absent: empty. TERN_CORRUPT: both generations are damaged: refuse to start. */
+MUST_CHECK enum tern_code offsets_create(const struct env *env, const char *path,
+                                         struct offsets **out, struct tern_error *err);
+void offsets_destroy(struct offsets *offsets);
+
+/* false: the group has no progress there. *version is set in both cases. @thread any */
+bool offsets_query(struct offsets *offsets, const char *group, const char *topic, int32_t queue_id,
+                   int64_t *offset, struct offset_version *version);
+
+enum offsets_commit_result {
+    OFFSETS_STORED,
+    OFFSETS_LOWER,        /* within the version, at or below what is stored: kept, not an error */
+    OFFSETS_VERSION_OLD,  /* *held and *held_version tell what counts */
+    OFFSETS_FULL          /* OFFSET_ENTRIES_MAX */
+};
+/* @thread any, also an NNG callback */
+enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *group,
+                                          const char *topic, int32_t queue_id, int64_t offset,
+                                          struct offset_version version, int64_t *held,
+                                          struct offset_version *held_version);
+
+/* Explicit: sets the offset whatever was there and raises the version. */
+MUST_CHECK enum tern_code offsets_reset(struct offsets *offsets, const char *group,
+                                        const char *topic, int32_t queue_id, int64_t offset);
+/* Deleting a topic or group: entries go, versions stay raised (tombstone) so that late commits are old. */
+void offsets_remove_topic(struct offsets *offsets, const char *topic);
+void offsets_remove_group(struct offsets *offsets, const char *group);
+
+/*
+ * After recovery (ST-06): every offset above max(topic, queue) is lowered to it, its version raised, and
+ * the count of changes returned. topics/queues without data give max 0.
+ */
+uint32_t offsets_clamp(struct offsets *offsets,
+                       int64_t (*max)(void *arg, const char *topic, int32_t queue_id), void *arg);
+
+/* Walks a copy: one call per (group, topic, queue); group or topic NULL: all. Return false to stop. */
+MUST_CHECK enum tern_code offsets_each(struct offsets *offsets, const char *group,
+                                       const char *topic,
+                                       bool (*fn)(void *arg, const char *group, const char *topic,
+                                                  int32_t queue_id, int64_t offset),
+                                       void *arg);
+
+/* Writes the file when something changed. @blocks on the disk */
+MUST_CHECK enum tern_code offsets_persist(struct offsets *offsets, struct tern_error *err);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * Keeps the nameservers informed: registers at start, every registerNameServerPeriod, and at once when
+ * topics change; says goodbye at a clean stop. Nameservers share nothing, so each is told by itself.
+ */
+#ifndef BROKER_REGISTRAR_H
+#define BROKER_REGISTRAR_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct broker;
+struct registrar;
+
+enum { NAMESERVERS_MAX = 16 };
+
+/* The addresses come from broker->config.namesrv_addr, the client from broker->client. */
+MUST_CHECK enum tern_code registrar_create(struct broker *broker, struct registrar **out,
+                                           struct tern_error *err);
+void registrar_destroy(struct registrar *registrar);
+
+/* Starts the periodic task. */
+MUST_CHECK enum tern_code registrar_start(struct registrar *registrar);
+
+/*
+ * Registers with all nameservers now and waits for their answers, at most until the deadline (monotonic).
+ * TERN_NAME_CONFLICT when one of them knows another live broker of our name and id; a nameserver that does
+ * not answer is logged, not an error: it will be told later. @thread not-link @locks none
+ */
+MUST_CHECK enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_ns,
+                                            struct tern_error *err);
+
+/* Stops the task, unregisters and waits a little for the answers. @thread not-link */
+void registrar_stop(struct registrar *registrar);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * The append token: requests join a bounded queue and whoever finds the log free appends for
+ * everybody queued. Internal to the commit log; described in commit_log.h.
+ */
+#ifndef STORE_APPENDER_H
+#define STORE_APPENDER_H
+
+#include "broker/store/commit_log_internal.h"
+#include "broker/store/gate.h"
+#include "broker/store/preparer.h"
+
+struct appender;
+struct dispatcher;
+struct flusher;
+
+enum {
+    APPEND_REQUESTS_MAX = 65536,   /* joined and not answered; beyond: TERN_LIMIT */
+    APPEND_BYTES_MAX = 256 << 20,  /* likewise */
+    APPEND_RUN_REQUESTS = 1023,    /* of one pwritev: 1024 buffers less one for a filler */
+    APPEND_RUN_BYTES = 4 << 20,    /* of one pwritev, but for a single larger request */
+    APPEND_CALLER_BYTES = 4 << 20, /* after so much, so long or so slow a write a calling */
+    APPEND_CALLER_NS = 2000000     /* thread hands the token to the task */
+};
+
+struct appender_options {
+    struct commit_log *log;
+    struct gate *gate;
+    struct preparer *preparer;
+    struct dispatcher *dispatcher;
+    struct flusher *flusher;
+};
+
+struct appender_stats {
+    _Atomic uint64_t requests, records, bytes, failed;
+    struct histogram wait_ns;   /* joining the queue to written */
+    struct histogram write_ns;  /* one pwritev */
+    struct histogram switch_ns; /* getting the next segment */
+};
+
+/* After recovery: the log's last segment is there and holds the log's end. Starts the task. */
+MUST_CHECK enum tern_code appender_create(const struct env *env,
+                                          const struct appender_options *options,
+                                          struct appender **out);
+/* No append may be under way. Stops the task. */
+void appender_destroy(struct appender *appender);
+
+/* As store_append(). @thread any @locks none */
+void appender_submit(struct appender *appender, struct store_append *append);
+
+/* For the preparer: a segment that was waited for is ready. @thread any */
+void appender_wake(struct appender *appender);
+
+const struct appender_stats *appender_stats(const struct appender *appender);
+
+#endif

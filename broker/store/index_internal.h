@@ -1,0 +1,67 @@
+/*
+ * The index service as its own files see it: index_service.c (keys, ring, applying), index_files.c (which
+ * files there are), index_query.c. Not for anybody else.
+ */
+#ifndef STORE_INDEX_INTERNAL_H
+#define STORE_INDEX_INTERNAL_H
+
+#include "base/env.h"
+#include "base/fs.h"
+#include "base/lock.h"
+#include "base/sched.h"
+#include "broker/store/index_file.h"
+#include "broker/store/index_service.h"
+
+enum {
+    INDEX_RING_KEYS = 65536, /* a power of two; 1.5 MiB, touched only as far as it is used */
+    INDEX_TRAILING_MAX = 1024
+};
+
+struct index_service {
+    const struct env *env;
+    uint32_t slots, entries;
+    bool read_only;
+
+    /* The ring: written by the dispatch token's holder at head, read by the holder of `lock` at tail. */
+    struct index_key *ring;
+    _Atomic uint64_t head;
+    _Atomic uint64_t tail;
+    _Atomic int64_t last_phys; /* of the last record put or recovered, -1: none */
+    _Atomic int64_t last_ms;
+
+    /* What the newest file already holds of the record at trailing_phys; the dispatch token's holder. */
+    int64_t trailing_phys;
+    uint32_t trailing_count;
+    uint32_t trailing[INDEX_TRAILING_MAX];
+
+    struct task *task;  /* applies in the background; NULL when read only */
+    int64_t apply_due;  /* the task's */
+
+    struct lock seal_lock; /* STORE_QUEUES, for its place before the next: one sealing at a time */
+    struct lock lock; /* STORE_INDEX: held while a batch is applied, the lock exists for that */
+    /* under lock */
+    struct index_file **files; /* oldest first, a reference each */
+    uint32_t file_count, file_capacity;
+    uint32_t sealed_count; /* files before are sealed, that is, wholly on disk */
+    struct index_scratch scratch;
+    char dir[FS_PATH_BYTES];
+};
+
+/* ---- index_service.c ---- */
+
+/* Hash of "topic#key" as the files hold it. */
+uint32_t index_key_hash(const void *topic, size_t topic_len, const void *key, size_t key_len);
+
+/* Puts all that is in the ring into files. @locks takes:STORE_INDEX @blocks on the disk */
+MUST_CHECK enum tern_code index_apply(struct index_service *index);
+
+/* ---- index_files.c ---- */
+
+/* Takes the reference. @locks holds:STORE_INDEX */
+MUST_CHECK enum tern_code index_files_add(struct index_service *index, struct index_file *file);
+/* The newest file, open for writing and not full; a new one when needed. @locks holds:STORE_INDEX */
+MUST_CHECK enum tern_code index_files_current(struct index_service *index, struct index_file **out);
+/* Seals files that are full. @locks takes:STORE_INDEX, never during the sync */
+MUST_CHECK enum tern_code index_files_seal_full(struct index_service *index);
+
+#endif

@@ -1,0 +1,255 @@
+/*
+ * Retention.
+ *
+ * Place: beside the log. Two tasks, so that slow deletes never delay the look at the disk:
+ *
+ *   store-disk   every clean_interval_ms (each second while full): used ratio of the disks of
+ * commitlog/ and consumequeue/, the fuller counts > warning_ratio   appends are refused (gate),
+ * until it is below again > clean_ratio     segments go whatever their age > max_used_ratio
+ * segments older than retention_ms go at any hour store-clean  every clean_interval_ms: rounds of
+ * at most EXPIRE_ROUND_MAX segments, oldest first, with a pause after each; at deleteWhen's hours
+ * (local time) or when the disk says so
+ *
+ * Which segments: whole ones, never the last, only below what is flushed and dispatched (a message
+ * that was acknowledged but not dispatched is late, never lost); by age: not modified for
+ * retention_ms. The first that does not qualify ends the round. Consumers have no say (S-7).
+ *
+ * A segment goes in this order: unlink, out of the set, min up, directory synced; then queues and
+ * index follow and the owner is told. A crash between any two leaves a store whose minimum is
+ * simply the first file.
+ *
+ * Threads: the two tasks; expire_now() in any. `busy` keeps rounds apart.
+ * Failure modes: a segment that cannot be unlinked stays and is tried again next round; queues or
+ * index that cannot follow latch the store. A disk that cannot be asked counts as above
+ * max_used_ratio, as in RocketMQ.
+ */
+#include "broker/store/retention.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sched.h"
+#include "broker/store/dispatcher.h"
+#include "broker/store/index_service.h"
+#include "broker/store/queue_table.h"
+
+enum pressure { PRESSURE_NONE, PRESSURE_BY_AGE, PRESSURE_WHATEVER };
+
+struct retention {
+    const struct env *env;
+    struct retention_options options;
+    char log_dir[FS_PATH_BYTES];
+    char queue_dir[FS_PATH_BYTES];
+    struct task *disk_task;
+    struct task *clean_task;
+    _Atomic int pressure; /* enum pressure, set by the disk task */
+    _Atomic bool busy;    /* somebody expires */
+    _Atomic uint64_t expired;
+
+    /* the clean task's own */
+    int round_left; /* of the round under way */
+    bool round_moved;
+};
+
+/* ---- the disk ---- */
+
+/* Used part of the disk under `dir`, -1 when it cannot be told. */
+static double used_ratio(const struct retention *r, const char *dir)
+{
+    struct fs_space space;
+    if (fs_space(r->env->fs, dir, &space) || space.total_bytes <= 0)
+        return -1.0;
+    return (double)(space.total_bytes - space.free_bytes) / (double)space.total_bytes;
+}
+
+static void look_at_disks(struct retention *r)
+{
+    double log_ratio = used_ratio(r, r->log_dir);
+    double queue_ratio = used_ratio(r, r->queue_dir);
+    double ratio = log_ratio > queue_ratio ? log_ratio : queue_ratio;
+    enum pressure pressure = PRESSURE_NONE;
+    if (ratio > r->options.clean_ratio)
+        pressure = PRESSURE_WHATEVER;
+    else if (ratio > r->options.max_used_ratio || log_ratio < 0 || queue_ratio < 0)
+        pressure = PRESSURE_BY_AGE;
+    atomic_store(&r->pressure, (int)pressure);
+    gate_set_disk(r->options.gate, ratio > r->options.warning_ratio, ratio);
+}
+
+/* @thread the disk task's */
+static int64_t disk_step(void *arg, int64_t now_ns)
+{
+    struct retention *r = arg;
+    look_at_disks(r);
+    int64_t wait_ms = r->options.clean_interval_ms;
+    bool pressed = atomic_load(&r->pressure) == PRESSURE_WHATEVER;
+    if (pressed && r->clean_task)
+        task_wake(r->clean_task);
+    if (atomic_load(&r->options.gate->disk_full) && wait_ms > DISK_FULL_CHECK_MS)
+        wait_ms = DISK_FULL_CHECK_MS;
+    return now_ns + ms_to_ns(wait_ms);
+}
+
+/* ---- expiring ---- */
+
+static bool is_delete_hour(const struct retention *r)
+{
+    time_t now = (time_t)(clock_wall_ms(r->env->clock) / 1000);
+    struct tm local;
+    return localtime_r(&now, &local) && (r->options.delete_hours >> local.tm_hour & 1);
+}
+
+/* Whether a segment has not been written for retention_ms. */
+static bool is_old(const struct retention *r, const struct segment *segment)
+{
+    char name[SEGMENT_NAME_BYTES];
+    char path[FS_PATH_BYTES];
+    struct fs_stat stat;
+    segment_name(name, segment->base);
+    if (fs_join(path, r->log_dir, name) || fs_stat(r->env->fs, path, &stat))
+        return false;
+    return stat.mtime_ms + r->options.retention_ms <= clock_wall_ms(r->env->clock);
+}
+
+/* Removes the first segment if it qualifies. @thread whoever has `busy` */
+static bool expire_one(struct retention *r, bool whatever_age)
+{
+    struct commit_log *log = r->options.log;
+    struct segment *first = segments_first(&log->segments);
+    ENSURE(first != NULL);
+    int64_t base = first->base;
+    int64_t end = base + log->segments.bytes;
+    bool go = segments_count(&log->segments) > 1 && end <= commit_log_flushed(log) &&
+              end <= dispatcher_position(r->options.dispatcher) &&
+              (whatever_age || is_old(r, first));
+    segment_unref(first);
+    if (!go)
+        return false;
+    enum tern_code code = segments_remove_first(&log->segments);
+    if (code) {
+        log_error(r->env->log, "store.segment_not_removed",
+                  "segment=%020" PRId64 " code=%s errno=%d", base, tern_code_name(code), errno);
+        return false;
+    }
+    commit_log_update_min(log);
+    atomic_fetch_add(&r->expired, 1);
+    if (fs_sync_dir(r->env->fs, r->log_dir)) /* also gives the room back */
+        gate_latch(r->options.gate, TERN_IO, "the directory commitlog/ cannot be synced");
+    log_info(r->env->log, "store.segment_expired", "segment=%020" PRId64 " pressure=%d", base,
+             whatever_age);
+    return true;
+}
+
+/* The minimum has moved: queues, index, owner. @thread whoever has `busy` */
+static void follow(struct retention *r)
+{
+    int64_t min = commit_log_min(r->options.log);
+    struct tern_error err = {TERN_OK, ""};
+    enum tern_code code = queue_table_expire(r->options.queues, min, &err);
+    if (!code && r->options.index)
+        code = index_service_expire(r->options.index, min, &err);
+    if (code)
+        gate_latch(r->options.gate, code, error_text(&err, code));
+    const struct store_observer *observer = &r->options.gate->observer;
+    if (observer->on_expired)
+        observer->on_expired(observer->arg, min);
+}
+
+/* What the clean task may do now; NONE: nothing. */
+static enum pressure clean_reason(const struct retention *r)
+{
+    enum pressure pressure = (enum pressure)atomic_load(&r->pressure);
+    if (pressure == PRESSURE_NONE && is_delete_hour(r))
+        pressure = PRESSURE_BY_AGE;
+    return pressure;
+}
+
+/* Ends the round, with what has to follow it. */
+static int64_t end_round(struct retention *r, int64_t now_ns)
+{
+    if (r->round_moved)
+        follow(r);
+    r->round_left = 0;
+    r->round_moved = false;
+    atomic_store(&r->busy, false);
+    return now_ns + ms_to_ns(r->options.clean_interval_ms);
+}
+
+/* @thread the clean task's */
+static int64_t clean_step(void *arg, int64_t now_ns)
+{
+    struct retention *r = arg;
+    enum pressure reason = clean_reason(r);
+    if (r->round_left == 0) {
+        bool expected = false;
+        if (reason == PRESSURE_NONE || !atomic_compare_exchange_strong(&r->busy, &expected, true))
+            return now_ns + ms_to_ns(r->options.clean_interval_ms);
+        r->round_left = EXPIRE_ROUND_MAX;
+    }
+    if (reason == PRESSURE_NONE || !expire_one(r, reason == PRESSURE_WHATEVER))
+        return end_round(r, now_ns);
+    r->round_moved = true;
+    if (reason == PRESSURE_WHATEVER)
+        look_at_disks(r); /* enough may be free now */
+    if (--r->round_left == 0)
+        return end_round(r, now_ns);
+    return now_ns + ms_to_ns(EXPIRE_PAUSE_MS);
+}
+
+int retention_expire_now(struct retention *r)
+{
+    bool expected = false;
+    if (!atomic_compare_exchange_strong(&r->busy, &expected, true))
+        return 0;
+    int gone = 0;
+    while (gone < EXPIRE_ROUND_MAX * EXPIRE_MANUAL_ROUNDS && expire_one(r, false))
+        gone++;
+    if (gone > 0)
+        follow(r);
+    atomic_store(&r->busy, false);
+    return gone;
+}
+
+uint64_t retention_expired(const struct retention *r)
+{
+    return atomic_load(&r->expired);
+}
+
+enum tern_code retention_create(const struct env *env, const struct retention_options *options,
+                                struct retention **out)
+{
+    *out = NULL;
+    struct retention *r = calloc(1, sizeof *r);
+    if (!r)
+        return TERN_NO_MEMORY;
+    r->env = env;
+    r->options = *options;
+    enum tern_code code = fs_join(r->log_dir, options->root, "commitlog");
+    if (!code)
+        code = fs_join(r->queue_dir, options->root, "consumequeue");
+    if (!code) {
+        look_at_disks(r);
+        *out = r; /* the first step may come before task_start() returns */
+        code = task_start(env->sched, "store-clean", clean_step, r, &r->clean_task);
+    }
+    if (!code)
+        code = task_start(env->sched, "store-disk", disk_step, r, &r->disk_task);
+    if (code) {
+        retention_destroy(r);
+        *out = NULL;
+    }
+    return code;
+}
+
+void retention_destroy(struct retention *r)
+{
+    if (!r)
+        return;
+    task_stop(r->disk_task);
+    task_stop(r->clean_task);
+    free(r);
+}

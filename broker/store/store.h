@@ -1,0 +1,289 @@
+/*
+ * The message store: one CommitLog for all topics, a ConsumeQueue per topic and queue, an index by
+ * key, RocketMQ 4.9.8's files byte for byte (docs/store-format.md). Files only: no network, no
+ * protobuf.
+ *
+ *   store_append() ─► commit log ─► dispatcher ─► consume queues, index ─► on_arrival()
+ *                        │ flusher ─► on_flushed()
+ *   store_get()    ◄─ consume queue ◄─ commit log (page cache first)
+ *
+ * Positions are physical offsets in the commit log, each monotonic:
+ *   min ≤ flushed ≤ appended, dispatched ≤ dispatch limit ≤ appended.
+ *
+ * Failure: an error of a write, a sync or of reading our own metadata latches the store read-only:
+ * appends answer TERN_SERVICE_NOT_AVAILABLE with the cause until the process recovers the store at
+ * its next start; reads go on. A full disk is refused before any offset is given out and does not
+ * latch.
+ */
+#ifndef STORE_STORE_H
+#define STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "base/metrics.h"
+#include "base/record.h"
+
+struct store;
+struct consume_queue;
+
+/* ---- opening ---- */
+
+/*
+ * New messages of one queue, given after their ConsumeQueue units can be read.
+ * tags_codes[i] belongs to queue offset first_off + i; valid during the call only.
+ */
+struct store_arrival {
+    const char *topic; /* terminated */
+    int32_t queue_id;
+    int64_t first_off;
+    uint32_t count;
+    const int64_t *tags_codes;
+};
+
+/* What the store tells its owner. Called without locks held, on the appender, dispatcher or
+ * flusher. */
+struct store_observer {
+    void *arg;
+    /* Every byte before `flushed` is on disk. */
+    void (*on_flushed)(void *arg, int64_t flushed);
+    void (*on_arrival)(void *arg, const struct store_arrival *arrival);
+    /* The store has become read-only for good. */
+    void (*on_latched)(void *arg, enum tern_code code, const char *text);
+    /* The minimum physical offset has moved up. */
+    void (*on_expired)(void *arg, int64_t min_phys);
+};
+
+struct store_options {
+    const char *root_dir;
+    int64_t segment_bytes;     /* mappedFileSizeCommitLog */
+    int64_t queue_file_bytes;  /* mappedFileSizeConsumeQueue, rounded up to a multiple of 20 */
+    uint32_t index_slots;      /* maxHashSlotNum */
+    uint32_t index_entries;    /* maxIndexNum */
+    bool index_enabled;        /* messageIndexEnable */
+    bool sync_flush;           /* SYNC_FLUSH: flush as soon as something was appended */
+    int64_t flush_interval_ms; /* ASYNC_FLUSH: flushIntervalCommitLog, 500 */
+    int64_t queue_flush_interval_ms; /* flushIntervalConsumeQueue, 1000 */
+    int64_t retention_ms;            /* fileReservedTime */
+    uint32_t delete_hours; /* deleteWhen: bit h set = segments may expire in hour h (local time) */
+    int64_t clean_interval_ms;         /* cleanResourceInterval, 10 s */
+    double disk_max_used_ratio;        /* above: expire now by age; 0.75 */
+    double disk_clean_ratio;           /* above: expire whatever its age; 0.85 */
+    double disk_warning_ratio;         /* above: refuse appends; 0.90 */
+    int64_t max_message_bytes;         /* body limit; a record may be 64 KiB + this */
+    int64_t memory_window_bytes;       /* accessMessageInMemoryMaxRatio × physicalMemorySize */
+    uint32_t memory_count, disk_count; /* limits of one get: messages, when in memory or not */
+    uint32_t memory_bytes, disk_bytes; /* and bytes */
+    uint32_t open_files_max;           /* cache of consume queue files, e.g. 512 */
+    bool offset_correction;            /* false on a slave without offsetCheckInSlave */
+    bool read_only; /* for offline tools: opens without lock, abort mark or writing anything */
+    struct store_observer observer; /* callbacks may be NULL */
+};
+
+void store_options_init(struct store_options *options);
+
+/* How the store was brought up, for the log and mqadmin. */
+struct store_recovery {
+    bool clean; /* no abort mark was found */
+    int64_t log_min, log_end;
+    int64_t cut_bytes;        /* torn bytes removed at the end */
+    int64_t replayed_records; /* dispatched again */
+    int64_t took_ms;
+};
+
+/*
+ * Opens and recovers a store, creating an empty one when the directory is empty or absent, and
+ * starts its tasks. TERN_IN_USE when another process has it; TERN_CORRUPT when it cannot be
+ * recovered without losing whole records in the middle: nothing is deleted then. @blocks on the
+ * disk
+ */
+MUST_CHECK enum tern_code store_open(const struct env *env, const struct store_options *options,
+                                     struct store **out, struct store_recovery *recovery,
+                                     struct tern_error *err);
+
+/*
+ * Stops the tasks, flushes everything, removes the abort mark when all is dispatched and flushed,
+ * frees. No append may be under way any more. NULL allowed. Errors are reported and leave the abort
+ * mark.
+ */
+enum tern_code store_close(struct store *store, struct tern_error *err);
+
+/* ---- appending ---- */
+
+/*
+ * One append: whole records of one queue, laid out back to back, complete but for queue offset,
+ * physical offset and store time, which the store stamps in place. Caller's memory until
+ * on_appended.
+ */
+struct store_append {
+    uint8_t *records;
+    uint32_t size_bytes;
+    uint32_t count;
+    struct consume_queue
+        *queue; /* from store_queue_ref(); the caller unrefs it after on_appended */
+    /*
+     * Called exactly once, when the records are written (not flushed) or refused. Without locks
+     * held, on whichever thread holds the append token, possibly before store_append() returns.
+     * Must not wait.
+     */
+    void (*on_appended)(struct store_append *append);
+
+    /* set before on_appended */
+    enum tern_code result; /* OK, NO_SPACE, SERVICE_NOT_AVAILABLE, TOO_LARGE, LIMIT, NO_MEMORY */
+    int64_t
+        first_queue_off; /* of the first record; 0 for types that take none (prepared, rollback) */
+    int64_t first_phys_off;
+    int64_t end_phys_off; /* flushed when on_flushed reaches this */
+    int64_t store_ms;
+    struct store_append *next; /* the store's own */
+};
+
+/* @thread any, also an NNG callback: the calling thread may append for others, at most 4 MiB or 2
+ * ms */
+void store_append(struct store *store, struct store_append *append);
+
+/* The text for a refused append: names path, ratio, limit and key. */
+void store_refusal_text(struct store *store, enum tern_code code, char *out, size_t size);
+
+/*
+ * The queue's object, made when absent (no file is). Valid topic name and queue_id >= 0 are the
+ * caller's business. TERN_NO_MEMORY or TERN_LIMIT. @thread any
+ */
+MUST_CHECK enum tern_code store_queue_ref(struct store *store, const char *topic, size_t topic_len,
+                                          int32_t queue_id, struct consume_queue **out);
+void store_queue_unref(struct consume_queue *queue);
+
+/* ---- reading ---- */
+
+enum get_status {
+    GET_FOUND,
+    GET_NO_MESSAGE_IN_QUEUE,
+    GET_NO_MATCHED_LOGIC_QUEUE,
+    GET_NO_MATCHED_MESSAGE,
+    GET_MESSAGE_WAS_REMOVING,
+    GET_OFFSET_FOUND_NULL,
+    GET_OFFSET_TOO_SMALL,
+    GET_OFFSET_OVERFLOW_ONE,
+    GET_OFFSET_OVERFLOW_BADLY
+};
+const char *
+get_status_text(enum get_status status); /* RocketMQ's name, e.g. "NO_MATCHED_MESSAGE" */
+
+struct store_filter {
+    void *arg;
+    bool (*match_code)(void *arg, int64_t tags_code); /* NULL: all */
+    bool (*match_record)(void *arg,
+                         const struct record *record); /* NULL: all; needs the record read */
+};
+
+struct store_get {
+    const char *topic; /* terminated */
+    int32_t queue_id;
+    int64_t offset;
+    uint32_t max_count;
+    bool nowait;                       /* TERN_AGAIN instead of waiting for the disk */
+    const struct store_filter *filter; /* NULL: all */
+    /* Memory for the answer, called at most once with the bytes needed; NULL fails the get with
+     * NO_MEMORY. */
+    uint8_t *(*reserve)(void *arg, size_t size_bytes);
+    void *arg;
+};
+
+struct store_get_result {
+    enum get_status status;
+    int64_t next_off, min_off, max_off;
+    size_t size_bytes; /* of the records in the reserved memory, back to back */
+    uint32_t count;
+    uint32_t scanned; /* units looked at */
+    bool
+        beyond_memory; /* what was wanted lies deeper than memory_window_bytes: suggest the slave */
+};
+
+/*
+ * RocketMQ's getMessage (facts 4.1) with its nine states; the first message always comes whatever
+ * its size. TERN_AGAIN only with nowait. @thread any @blocks on the disk unless nowait
+ */
+MUST_CHECK enum tern_code store_get(struct store *store, const struct store_get *get,
+                                    struct store_get_result *result);
+
+/* One record by its physical offset; TERN_NOT_FOUND when no record starts there. */
+MUST_CHECK enum tern_code store_get_by_phys(struct store *store, int64_t phys_off,
+                                            uint8_t *(*reserve)(void *arg, size_t size_bytes),
+                                            void *arg, size_t *size_bytes);
+
+/* Min and next offset of a queue; 0, 0 for one that never had a message. */
+void store_queue_range(struct store *store, const char *topic, int32_t queue_id, int64_t *min_off,
+                       int64_t *max_off);
+/* Highest queue id of the topic that has a queue object, -1 for none. */
+int32_t store_topic_last_queue(struct store *store, const char *topic);
+
+/* The offset whose message was stored nearest to the time (facts 3.5). @blocks on the disk */
+MUST_CHECK enum tern_code store_offset_by_time(struct store *store, const char *topic,
+                                               int32_t queue_id, int64_t wall_ms, int64_t *offset);
+/* Store time of the message at an offset; TERN_NOT_FOUND when there is none. */
+MUST_CHECK enum tern_code store_time_of(struct store *store, const char *topic, int32_t queue_id,
+                                        int64_t offset, int64_t *wall_ms);
+
+struct store_query {
+    const char *topic;
+    const char *key;
+    uint32_t max_count; /* capped at 64 */
+    int64_t begin_ms, end_ms;
+    /* One record per call, newest first; return false to stop. Records are verified to hold the
+     * key. */
+    bool (*on_record)(void *arg, const uint8_t *bytes, size_t size_bytes);
+    void *arg;
+};
+struct store_query_info {
+    uint32_t found;
+    int64_t indexed_begin_ms,
+        indexed_end_ms; /* time range that the index covers; 0, 0 when empty */
+    int64_t index_phys; /* indexed up to here */
+    int64_t log_min, log_end;
+};
+/* By KEYS token or UNIQ_KEY. @blocks on the disk */
+MUST_CHECK enum tern_code store_query(struct store *store, const struct store_query *query,
+                                      struct store_query_info *info);
+
+/* ---- looking after it ---- */
+
+struct store_status {
+    int64_t min_phys, appended, flushed, dispatched, dispatch_limit;
+    int64_t dispatch_lag_ms; /* age of the oldest undispatched record, 0 when none */
+    int64_t unflushed_since_ms;
+    double disk_used_ratio;
+    bool disk_full, latched;
+    uint64_t append_requests, append_records, append_bytes, append_failed;
+    uint64_t get_found, get_missed, get_again; /* again: went to the cold lane */
+    uint64_t flushes;
+    uint64_t segments_expired;
+    const struct histogram *append_wait_ns; /* joining the queue to written */
+    const struct histogram *write_ns;       /* one pwritev */
+    const struct histogram *flush_ns;       /* one fdatasync */
+    const struct histogram *segment_switch_ns;
+    uint32_t queues; /* queue objects */
+    bool recovered_clean;
+    int64_t earliest_ms; /* store time of the first retained record, 0 when empty */
+};
+void store_status(struct store *store, struct store_status *out);
+
+/*
+ * How far the dispatcher may go (confirmed visibility); starts at INT64_MAX: as far as is appended.
+ * Never lowers what is dispatched.
+ */
+void store_set_dispatch_limit(struct store *store, int64_t phys_off);
+
+/* Removes a topic's queues and their files; the log keeps the records until they expire. */
+MUST_CHECK enum tern_code store_delete_topic(struct store *store, const char *topic,
+                                             struct tern_error *err);
+
+/* Expires segments now as if it were deleteWhen; returns how many went. */
+int store_expire_now(struct store *store);
+
+/* Latches the store read-only; used by the store itself and by tests. */
+void store_latch(struct store *store, enum tern_code code, const char *text);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * The topic table in memory; topics_file.c reads and writes its file.
+ *
+ * Its place: every send and pull finds its topic here; heartbeats and the admin lane change it;
+ * the registrar reads it for the nameservers.
+ *
+ * Invariants: names passed topic_name_check(), numbers are in range. System topics are always in
+ * memory, whatever the file says; TBW102 exactly when topics may be created automatically.
+ *
+ * Threads: any; persist and rollback one at a time. Failure modes: a refused change changes nothing;
+ * a failed persist leaves the changes to be persisted or rolled back.
+ */
+#include "broker/topics_internal.h"
+
+#include <inttypes.h>
+
+enum { CLUSTER_TOPIC_QUEUES = 16, SCHEDULE_QUEUES = 18 };
+
+/* ---- checks ---- */
+
+static bool is_system(const struct topics *topics, const char *name, size_t len)
+{
+    return topic_is_system(name, len) ||
+           (len == strlen(topics->cluster) && !memcmp(name, topics->cluster, len)) ||
+           (len == strlen(topics->broker_name) && !memcmp(name, topics->broker_name, len));
+}
+
+enum tern_code topics_check_range(const char *topic, const char *what, int64_t value, int64_t min,
+                                  int64_t max, struct tern_error *err)
+{
+    if (value >= min && value <= max)
+        return TERN_OK;
+    return error_set(err, TERN_INVALID,
+                     "topic %s: %s is %" PRId64 ", allowed %" PRId64 "..%" PRId64, topic, what,
+                     value, min, max);
+}
+
+static enum tern_code check_config(const struct topic_config *config, struct tern_error *err)
+{
+    size_t len = strnlen(config->name, sizeof config->name);
+    enum tern_code code = topic_name_check(config->name, len, err);
+    if (!code)
+        code = topics_check_range(config->name, "read queue count", config->read_queues, 1,
+                           TOPIC_QUEUES_MAX, err);
+    if (!code)
+        code = topics_check_range(config->name, "write queue count", config->write_queues, 1,
+                           TOPIC_QUEUES_MAX, err);
+    if (!code)
+        code = topics_check_range(config->name, "perm", config->perm, 0, TOPIC_PERM_ALL, err);
+    return code;
+}
+
+/* The same values in memory without stray bytes, as named_table compares rows. */
+static void tidy(struct topic_config *out, const struct topic_config *config)
+{
+    size_t len = strlen(config->name);
+    memset(out, 0, sizeof *out);
+    memcpy(out->name, config->name, len);
+    out->name_len = (uint8_t)len;
+    out->read_queues = config->read_queues;
+    out->write_queues = config->write_queues;
+    out->perm = config->perm;
+    out->sys_flag = config->sys_flag;
+    out->order = config->order;
+}
+
+/* ---- life ---- */
+
+static enum tern_code add_system(struct topics *topics, const char *name, int32_t queues,
+                                 int32_t perm)
+{
+    struct topic_config config;
+    size_t len = strlen(name);
+    if (topic_name_check(name, len, NULL) || named_table_row(&topics->table, name, len))
+        return TERN_OK; /* a cluster's name may be none of a topic; what the file says stays */
+    memset(&config, 0, sizeof config);
+    memcpy(config.name, name, len);
+    config.name_len = (uint8_t)len;
+    config.read_queues = config.write_queues = queues;
+    config.perm = perm;
+    return named_table_set(&topics->table, &config);
+}
+
+static enum tern_code add_all_system(struct topics *topics, bool auto_create,
+                                     int32_t default_queues, struct tern_error *err)
+{
+    struct named_row *row = named_table_row(&topics->table, DEFAULT_TOPIC, strlen(DEFAULT_TOPIC));
+    if (row && !auto_create)
+        named_table_drop(&topics->table, row);
+    enum tern_code code = add_system(topics, "SELF_TEST_TOPIC", 1, PERM_READ | PERM_WRITE);
+    if (!code)
+        code = add_system(topics, topics->cluster, CLUSTER_TOPIC_QUEUES, TOPIC_PERM_ALL);
+    if (!code)
+        code = add_system(topics, topics->broker_name, 1, TOPIC_PERM_ALL);
+    if (!code)
+        code = add_system(topics, SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ | PERM_WRITE);
+    if (!code && auto_create)
+        code = add_system(topics, DEFAULT_TOPIC, default_queues, TOPIC_PERM_ALL);
+    return code ? error_set(err, code, "system topics cannot be added to %s", topics->path)
+                : TERN_OK;
+}
+
+enum tern_code topics_create(const struct env *env, const char *path, const char *cluster,
+                             const char *broker_name, bool auto_create, int32_t default_queues,
+                             struct topics **out, struct tern_error *err)
+{
+    *out = NULL;
+    if (strlen(path) >= FS_PATH_BYTES || strlen(cluster) > BROKER_NAME_MAX ||
+        strlen(broker_name) > BROKER_NAME_MAX)
+        return error_set(err, TERN_INVALID, "path or name of the topic table is too long");
+    struct topics *topics = calloc(1, sizeof *topics);
+    if (!topics)
+        return error_set(err, TERN_NO_MEMORY, "no memory for the topic table");
+    topics->env = *env;
+    memcpy(topics->path, path, strlen(path) + 1);
+    memcpy(topics->cluster, cluster, strlen(cluster) + 1);
+    memcpy(topics->broker_name, broker_name, strlen(broker_name) + 1);
+    named_table_init(&topics->table, &topics->env, "topics", sizeof(struct topic_config),
+                     TOPICS_MAX);
+    enum tern_code code = topics_load(topics, err);
+    if (code == TERN_NOT_FOUND)
+        code = TERN_OK;
+    if (!code)
+        code = add_all_system(topics, auto_create, default_queues, err);
+    if (code)
+        topics_destroy(topics);
+    else
+        *out = topics;
+    return code;
+}
+
+void topics_destroy(struct topics *topics)
+{
+    if (!topics)
+        return;
+    named_table_fini(&topics->table);
+    free(topics);
+}
+
+/* ---- reading ---- */
+
+bool topics_find(struct topics *topics, const char *name, size_t len, struct topic_config *out)
+{
+    return named_table_find(&topics->table, name, len, out);
+}
+
+uint64_t topics_version(struct topics *topics)
+{
+    return named_table_version(&topics->table);
+}
+
+uint32_t topics_count(struct topics *topics)
+{
+    lock_acquire(&topics->table.lock);
+    uint32_t count = HASH_COUNT(topics->table.rows);
+    lock_release(&topics->table.lock);
+    return count;
+}
+
+struct topic_config *topics_snapshot(struct topics *topics, size_t *count, uint64_t *version)
+{
+    uint64_t mark;
+    return named_table_snapshot(&topics->table, count, version, &mark);
+}
+
+/* ---- changing ---- */
+
+enum tern_code topics_put_internal(struct topics *topics, const struct topic_config *config,
+                                   struct tern_error *err)
+{
+    struct topic_config row;
+    enum tern_code code = check_config(config, err);
+    if (code)
+        return code;
+    tidy(&row, config);
+    return named_table_put(&topics->table, &row, err);
+}
+
+enum tern_code topics_put(struct topics *topics, const struct topic_config *config,
+                          struct tern_error *err)
+{
+    size_t len = strnlen(config->name, sizeof config->name);
+    if (is_system(topics, config->name, len))
+        return error_set(err, TERN_INVALID, "%.*s is a system topic and cannot be changed",
+                         (int)len, config->name);
+    return topics_put_internal(topics, config, err);
+}
+
+enum tern_code topics_remove(struct topics *topics, const char *name, size_t len,
+                             struct tern_error *err)
+{
+    enum tern_code code = topic_name_check(name, len, err);
+    if (code)
+        return code;
+    if (is_system(topics, name, len))
+        return error_set(err, TERN_INVALID, "%.*s is a system topic and cannot be deleted",
+                         (int)len, name);
+    code = named_table_remove(&topics->table, name, len, err);
+    if (code == TERN_NOT_FOUND)
+        return error_set(err, TERN_TOPIC_NOT_EXIST, "topic %.*s does not exist here", (int)len,
+                         name);
+    return code;
+}
+
+void topics_rollback(struct topics *topics)
+{
+    named_table_rollback(&topics->table);
+}

@@ -1,0 +1,12 @@
+# tern_test(name SOURCES a.c … LIBS l …): a cmocka executable in bin/, run by ctest under the label `unit`.
+function(tern_test name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+    if(NOT ARG_SOURCES)
+        message(FATAL_ERROR "tern_test(${name}): no SOURCES")
+    endif()
+    add_executable(${name} ${ARG_SOURCES})
+    target_include_directories(${name} PRIVATE "${CMOCKA_INCLUDE_DIR}")
+    target_link_libraries(${name} PRIVATE ${ARG_LIBS} tern_options ${CMOCKA_LIBRARIES})
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 120 LABELS unit)
+endfunction()

@@ -1,0 +1,82 @@
+# Shared by the scripts of deploy/ and tests/: packages, building, processes, ports. Sourced by bash.
+
+TERNMQ_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TERNMQ_PRESET=${TERNMQ_PRESET:-release}
+TERNMQ_BIN=${TERNMQ_BIN:-$TERNMQ_SOURCE/build/$TERNMQ_PRESET/bin}
+
+die() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# install_packages FILE…: installs those listed that are missing, and says which.
+install_packages() {
+    command -v dpkg-query >/dev/null || die "this is no Debian: install the packages of $* yourself"
+    local wanted missing=()
+    while read -r wanted; do
+        dpkg-query -W -f='${Status}' "$wanted" 2>/dev/null | grep -q 'ok installed' || missing+=("$wanted")
+    done < <(sed 's/#.*//' "$@" | grep -o '[^[:space:]]\+')
+    [ ${#missing[@]} -eq 0 ] && return
+    printf 'installing Debian packages: %s\n' "${missing[*]}" >&2
+    local sudo=()
+    [ "$(id -u)" -eq 0 ] || sudo=(sudo)
+    export DEBIAN_FRONTEND=noninteractive
+    "${sudo[@]}" apt-get update -qq || die "apt-get update failed"
+    "${sudo[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2 ||
+        die "apt-get could not install: ${missing[*]}"
+}
+
+# build PRESET [TARGET…]: configures when needed, builds.
+build() {
+    local preset=$1 targets=()
+    shift
+    [ $# -gt 0 ] && targets=(--target "$@")
+    local log
+    log=$(mktemp)
+    if ! { (cd "$TERNMQ_SOURCE" && cmake --preset "$preset" && cmake --build --preset "$preset" "${targets[@]}") >"$log" 2>&1; }; then
+        tail -n 60 "$log" >&2
+        rm -f "$log"
+        die "building preset $preset failed"
+    fi
+    rm -f "$log"
+}
+
+# free_port [WANTED]: WANTED when nobody listens on it on loopback, else one that the system picks.
+free_port() {
+    local wanted=${1:-0}
+    if [ "$wanted" != 0 ] && ! (exec 3<>"/dev/tcp/127.0.0.1/$wanted") 2>/dev/null; then
+        echo "$wanted"
+        return
+    fi
+    local low high port
+    read -r low high </proc/sys/net/ipv4/ip_local_port_range
+    while :; do
+        port=$((low - 1 - RANDOM % 8000)) # below the range that outgoing connections use
+        [ "$port" -gt 1024 ] || port=$((high + 1 + RANDOM % 1000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+    done
+}
+
+# wait_for_line FILE PATTERN SECONDS PID: until a line of FILE matches, PID ends, or the time is up.
+wait_for_line() {
+    local file=$1 pattern=$2 pid=$4 deadline=$((SECONDS + $3))
+    while ! grep -q -- "$pattern" "$file" 2>/dev/null; do
+        kill -0 "$pid" 2>/dev/null || return 1
+        [ "$SECONDS" -lt "$deadline" ] || return 2
+        sleep 0.02
+    done
+}
+
+# running PID: is this process there and no zombie.
+running() {
+    [ -n "$1" ] && [ -r "/proc/$1/stat" ] && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
+}
+
+# wait_gone PID SECONDS
+wait_gone() {
+    local deadline=$((SECONDS + $2))
+    while running "$1"; do
+        [ "$SECONDS" -lt "$deadline" ] || return 1
+        sleep 0.02
+    done
+}

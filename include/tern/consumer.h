@@ -1,0 +1,200 @@
+/*
+ * Consumers (RocketMQ's DefaultMQPushConsumer and DefaultMQPullConsumer).
+ *
+ * A push consumer is a member of a group: the topic's queues are shared among the members, messages are
+ * pulled for you and handed to your listener by a pool of threads, progress is kept at the broker. The
+ * commit point of a queue is always its lowest unfinished offset: after a crash messages come again, none
+ * is skipped. A pull consumer asks for what it wants and keeps its own offsets.
+ */
+#ifndef TERN_CONSUMER_H
+#define TERN_CONSUMER_H
+
+#include <tern/message.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum tern_consume_from { TERN_FROM_LAST, TERN_FROM_FIRST, TERN_FROM_TIMESTAMP };
+
+struct tern_consumer_options;
+
+/* NULL without memory. Setters: TERN_INVALID outside the range, the old value stays; texts are copied. */
+TERN_API struct tern_consumer_options *tern_consumer_options_create(void);
+TERN_API void tern_consumer_options_destroy(struct tern_consumer_options *options);
+/* As for producers: "host:port;host:port", default NAMESRV_ADDR. */
+TERN_API enum tern_code tern_consumer_options_namesrv(struct tern_consumer_options *options,
+                                                      const char *addresses);
+/* Required; ^[%|a-zA-Z0-9_-]+$, at most 255, not DEFAULT_CONSUMER. */
+TERN_API enum tern_code tern_consumer_options_group(struct tern_consumer_options *options,
+                                                    const char *group);
+/* Members in one process need distinct names. Default: <pid>#<start time>. */
+TERN_API enum tern_code tern_consumer_options_instance(struct tern_consumer_options *options,
+                                                       const char *name);
+/*
+ * Where a group without progress begins: TERN_FROM_LAST (default), TERN_FROM_FIRST, or at a store time in
+ * ms since 1970. A group with progress goes on there.
+ */
+TERN_API enum tern_code tern_consumer_options_from(struct tern_consumer_options *options,
+                                                   enum tern_consume_from from,
+                                                   int64_t timestamp_ms);
+/* Messages asked for in one pull: 1…1024, default 32. */
+TERN_API enum tern_code tern_consumer_options_pull_batch(struct tern_consumer_options *options,
+                                                         int messages);
+/* Messages given to the listener in one call: 1…1024, default 1. */
+TERN_API enum tern_code tern_consumer_options_consume_batch(struct tern_consumer_options *options,
+                                                            int messages);
+/* Listener threads: 1…1000, default 20; started as work comes. */
+TERN_API enum tern_code tern_consumer_options_threads(struct tern_consumer_options *options,
+                                                      int threads);
+/* Messages cached per queue before pulling pauses: 1…65,535, default 1000. */
+TERN_API enum tern_code
+tern_consumer_options_pull_threshold(struct tern_consumer_options *options, int messages);
+/* Bytes cached per queue: 1 MiB…1 GiB, default 100 MiB. */
+TERN_API enum tern_code
+tern_consumer_options_pull_threshold_bytes(struct tern_consumer_options *options,
+                                           int64_t size_bytes);
+/* Offsets between the lowest unfinished and the newest message: 1…65,535, default 2000. */
+TERN_API enum tern_code tern_consumer_options_max_span(struct tern_consumer_options *options,
+                                                       int offsets);
+/* Pause between pulls: 0…65,535 ms, default 0. */
+TERN_API enum tern_code
+tern_consumer_options_pull_interval_ms(struct tern_consumer_options *options, int64_t ms);
+/* Progress goes to the broker that often: 100…600,000 ms, default 5000. */
+TERN_API enum tern_code
+tern_consumer_options_commit_interval_ms(struct tern_consumer_options *options, int64_t ms);
+/* Retries of a failing message before the dead letter topic: −1 the group's (16), 0…10,000. */
+TERN_API enum tern_code
+tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options, int times);
+
+/* ---- push ---- */
+
+struct tern_push_consumer;
+
+enum tern_consume_result { TERN_CONSUME_SUCCESS, TERN_RECONSUME_LATER };
+
+/*
+ * Your code. messages are of one queue, in order, borrowed for the call. Returning TERN_RECONSUME_LATER
+ * sends all of them back for a later try. @thread one of the consumer's pool; may block
+ */
+typedef enum tern_consume_result (*tern_message_listener)(
+    void *arg, const struct tern_message *const *messages, size_t count);
+
+/* TERN_INVALID: no group, no nameserver. *out is the caller's. */
+TERN_API enum tern_code tern_push_consumer_create(const struct tern_consumer_options *options,
+                                                  struct tern_push_consumer **out,
+                                                  struct tern_error *err);
+/*
+ * Before start or while running. expression: "*", "A || B". Replaces an earlier one of the topic.
+ * TERN_SUBSCRIPTION_PARSE_FAILED names position and cause.
+ */
+TERN_API enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer,
+                                                     const char *topic, const char *expression,
+                                                     struct tern_error *err);
+TERN_API enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consumer,
+                                                       const char *topic, struct tern_error *err);
+/* Before start. */
+TERN_API enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
+                                                    tern_message_listener listener, void *arg);
+/*
+ * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created before in
+ * this client instance; TERN_STATE: no listener, no subscription, or started already. After a failure the
+ * consumer is in the state "start failed" and can only be destroyed. Blocks up to a few seconds.
+ */
+TERN_API enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer,
+                                                 struct tern_error *err);
+/* Stops handing out messages (pulling goes on up to the thresholds), and goes on. */
+TERN_API enum tern_code tern_push_consumer_suspend(struct tern_push_consumer *consumer);
+TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *consumer);
+/*
+ * Stops pulling, waits at most timeout_ms for listeners that run, commits progress, leaves the group.
+ * Must not be called from a listener (TERN_STATE).
+ */
+TERN_API enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer,
+                                                    int64_t timeout_ms);
+TERN_API void tern_push_consumer_destroy(struct tern_push_consumer *consumer);
+
+struct tern_consumer_stats {
+    uint64_t pulled, consumed, failed, sent_back, duplicates_dropped;
+    uint32_t queues;   /* owned now */
+    uint32_t cached;   /* messages waiting or running */
+    uint64_t flow_controlled;
+};
+TERN_API void tern_push_consumer_stats(struct tern_push_consumer *consumer,
+                                       struct tern_consumer_stats *stats);
+
+/* ---- pull ---- */
+
+struct tern_pull_consumer;
+
+enum tern_pull_status {
+    TERN_PULL_FOUND,
+    TERN_PULL_NO_NEW_MSG,     /* nothing beyond the offset within the wait */
+    TERN_PULL_NO_MATCHED_MSG, /* scanned, nothing matched: go on at next_offset */
+    TERN_PULL_OFFSET_ILLEGAL  /* outside the queue: next_offset is where to go on */
+};
+
+struct tern_pull_result {
+    enum tern_pull_status status;
+    int64_t next_offset, min_offset, max_offset;
+    struct tern_message **messages; /* count of them; free with tern_pull_result_clear() */
+    size_t count;
+};
+
+TERN_API enum tern_code tern_pull_consumer_create(const struct tern_consumer_options *options,
+                                                  struct tern_pull_consumer **out,
+                                                  struct tern_error *err);
+TERN_API enum tern_code tern_pull_consumer_start(struct tern_pull_consumer *consumer,
+                                                 struct tern_error *err);
+TERN_API void tern_pull_consumer_shutdown(struct tern_pull_consumer *consumer);
+TERN_API void tern_pull_consumer_destroy(struct tern_pull_consumer *consumer);
+
+/* The topic's readable queues, sorted. Fills up to cap, *count says how many there are. */
+TERN_API enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *consumer,
+                                                  const char *topic, struct tern_queue *queues,
+                                                  size_t cap, size_t *count,
+                                                  struct tern_error *err);
+/*
+ * Pulls up to max_messages (1…1024) from an offset, waiting at the broker up to wait_ms (0: not at all,
+ * at most 60,000) for something to come. expression as in subscribe.
+ */
+TERN_API enum tern_code tern_pull_consumer_pull(struct tern_pull_consumer *consumer,
+                                                const struct tern_queue *queue,
+                                                const char *expression, int64_t offset,
+                                                int max_messages, int64_t wait_ms,
+                                                struct tern_pull_result *result,
+                                                struct tern_error *err);
+TERN_API void tern_pull_result_clear(struct tern_pull_result *result);
+
+/* code TERN_OK: result is the callee's to clear; else NULL. @thread the client's transport: must not wait */
+typedef void (*tern_pull_callback)(void *arg, enum tern_code code,
+                                   struct tern_pull_result *result, const struct tern_error *err);
+TERN_API enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer *consumer,
+                                                      const struct tern_queue *queue,
+                                                      const char *expression, int64_t offset,
+                                                      int max_messages, int64_t wait_ms,
+                                                      tern_pull_callback done, void *arg,
+                                                      struct tern_error *err);
+
+/* First retained offset and the next one to be given out. */
+TERN_API enum tern_code tern_pull_consumer_range(struct tern_pull_consumer *consumer,
+                                                 const struct tern_queue *queue,
+                                                 int64_t *min_offset, int64_t *max_offset,
+                                                 struct tern_error *err);
+/* Offset whose message was stored nearest to a time (ms since 1970). */
+TERN_API enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *consumer,
+                                                  const struct tern_queue *queue, int64_t store_ms,
+                                                  int64_t *offset, struct tern_error *err);
+/* The group's progress: TERN_QUERY_NOT_FOUND when it has none; other errors mean unknown, never "none". */
+TERN_API enum tern_code tern_pull_consumer_committed(struct tern_pull_consumer *consumer,
+                                                     const struct tern_queue *queue,
+                                                     int64_t *offset, struct tern_error *err);
+/* Stores progress at the broker; a lower offset than the stored one is ignored there. */
+TERN_API enum tern_code tern_pull_consumer_commit(struct tern_pull_consumer *consumer,
+                                                  const struct tern_queue *queue, int64_t offset,
+                                                  struct tern_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

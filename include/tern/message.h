@@ -1,0 +1,89 @@
+/*
+ * A message: topic, body, tag, keys, properties (RocketMQ's Message and MessageExt).
+ *
+ * Messages are reference counted and hold their own bytes. A message that you create has one reference; a
+ * message that a consumer hands you is borrowed for the call: tern_message_ref() keeps it longer. Setters
+ * may be used only by the creator, before the message is sent; everything else may be called from any thread.
+ */
+#ifndef TERN_MESSAGE_H
+#define TERN_MESSAGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tern/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tern_message;
+
+/* A queue of a topic: the broker set it is on and its number there (RocketMQ's MessageQueue). */
+struct tern_queue {
+    char topic[128];       /* terminated */
+    char broker_name[128]; /* terminated */
+    int32_t queue_id;
+};
+
+/*
+ * Creates a message for `topic` with a copy of body_size bytes (0 is legal, body may then be NULL).
+ * *out is the caller's: tern_message_unref().
+ * TERN_INVALID: topic's grammar (^[%|a-zA-Z0-9_-]+$, at most 127 bytes) with a text; TERN_NO_MEMORY.
+ */
+TERN_API enum tern_code tern_message_create(const char *topic, const void *body, size_t body_size,
+                                            struct tern_message **out, struct tern_error *err);
+TERN_API struct tern_message *tern_message_ref(const struct tern_message *message);
+TERN_API void tern_message_unref(struct tern_message *message); /* NULL allowed */
+
+/*
+ * Setters copy their text. TERN_INVALID when empty, holding \x01, \x02 or NUL, or (property) a name that is
+ * reserved for the system; TERN_TOO_LARGE when all properties together exceed 32,767 bytes.
+ */
+TERN_API enum tern_code tern_message_set_tag(struct tern_message *message, const char *tag);
+/* One or several keys separated by spaces. */
+TERN_API enum tern_code tern_message_set_keys(struct tern_message *message, const char *keys);
+TERN_API enum tern_code tern_message_set_property(struct tern_message *message, const char *name,
+                                                  const char *value);
+/* The application's own 32 bits. */
+TERN_API void tern_message_set_flag(struct tern_message *message, int32_t flag);
+/* RocketMQ's delay levels: 0 none, 1…18 for 1s … 2h. TERN_INVALID outside 0…18. */
+TERN_API enum tern_code tern_message_set_delay_level(struct tern_message *message, int level);
+/* false: the broker answers as soon as the message is appended, whatever its flush mode. Default true. */
+TERN_API void tern_message_set_wait_store_ok(struct tern_message *message, bool wait);
+
+/* Texts and bytes are borrowed from the message. */
+TERN_API const char *tern_message_topic(const struct tern_message *message);
+TERN_API const void *tern_message_body(const struct tern_message *message, size_t *size);
+TERN_API const char *tern_message_tag(const struct tern_message *message);  /* NULL: none */
+TERN_API const char *tern_message_keys(const struct tern_message *message); /* NULL: none */
+/* NULL when absent. Walking: the i-th pair, false at the end. */
+TERN_API const char *tern_message_property(const struct tern_message *message, const char *name);
+TERN_API bool tern_message_property_at(const struct tern_message *message, size_t index,
+                                       const char **name, const char **value);
+TERN_API int32_t tern_message_flag(const struct tern_message *message);
+TERN_API int tern_message_delay_level(const struct tern_message *message);
+
+/*
+ * The client's unique id, 32 or 56 hex characters (RocketMQ's UNIQ_KEY); set when sent, "" before.
+ * Consumers show it as the message id; tern_message_offset_id() names the place in the log instead.
+ */
+TERN_API const char *tern_message_id(const struct tern_message *message);
+
+/* Of a received message; 0 or "" on one that was made here. */
+TERN_API const char *tern_message_offset_id(const struct tern_message *message);
+TERN_API const char *tern_message_broker_name(const struct tern_message *message);
+TERN_API int32_t tern_message_queue_id(const struct tern_message *message);
+TERN_API int64_t tern_message_queue_offset(const struct tern_message *message);
+TERN_API int64_t tern_message_physical_offset(const struct tern_message *message);
+TERN_API int64_t tern_message_born_ms(const struct tern_message *message);  /* sender's wall clock */
+TERN_API int64_t tern_message_store_ms(const struct tern_message *message); /* broker's wall clock */
+TERN_API const char *tern_message_born_host(const struct tern_message *message);
+TERN_API const char *tern_message_store_host(const struct tern_message *message);
+TERN_API int tern_message_reconsume_times(const struct tern_message *message);
+TERN_API uint32_t tern_message_sys_flag(const struct tern_message *message);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,147 @@
+/*
+ * A producer sends messages to a topic's queues (RocketMQ's DefaultMQProducer).
+ *
+ * Life: options → create → start → send … → shutdown → destroy. A call in the wrong state gives TERN_STATE
+ * and names the state. All sends may be called from any thread at the same time. Callbacks come on the
+ * client's transport threads: they must not wait, and must not call the waiting functions of this library
+ * (start, shutdown, the synchronous sends); asynchronous sends are allowed in them.
+ *
+ * Order: sends that name their queue (…_to, …_select) reach it in the order of the calls, one frame in
+ * flight per queue, retries included. Other sends choose a queue round robin and promise no order.
+ *
+ * Retries: a send without a named queue is tried again (default twice) at another queue, another broker
+ * first, when it failed with a retriable code or TOPIC_NOT_EXIST, SYSTEM_ERROR, NO_PERMISSION of a stale
+ * route, all within one timeout. The same message may then be stored twice: it keeps its message id.
+ * A send to a named queue is tried once.
+ */
+#ifndef TERN_PRODUCER_H
+#define TERN_PRODUCER_H
+
+#include <tern/message.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tern_producer_options;
+struct tern_producer;
+
+/* NULL without memory. Free with tern_producer_options_destroy(); create copies what it needs. */
+TERN_API struct tern_producer_options *tern_producer_options_create(void);
+TERN_API void tern_producer_options_destroy(struct tern_producer_options *options);
+/* Setters give TERN_INVALID outside the range and leave the old value. Texts are copied. */
+/* "host:port" list separated by ';'. Default: environment NAMESRV_ADDR. */
+TERN_API enum tern_code tern_producer_options_namesrv(struct tern_producer_options *options,
+                                                      const char *addresses);
+/* Producer group, ^[%|a-zA-Z0-9_-]+$, at most 255. Default "DEFAULT_PRODUCER". */
+TERN_API enum tern_code tern_producer_options_group(struct tern_producer_options *options,
+                                                    const char *group);
+/* Distinguishes clients in one process. Default: <pid>#<start time>. */
+TERN_API enum tern_code tern_producer_options_instance(struct tern_producer_options *options,
+                                                       const char *name);
+/* Of a whole send with its retries; 1…600,000 ms, default 3000. */
+TERN_API enum tern_code tern_producer_options_send_timeout_ms(struct tern_producer_options *options,
+                                                              int64_t timeout_ms);
+/* 0…15, default 2. */
+TERN_API enum tern_code tern_producer_options_retries(struct tern_producer_options *options,
+                                                      int retries);
+/* Largest body accepted here; 1…64 MiB, default 4 MiB, the broker's default. */
+TERN_API enum tern_code
+tern_producer_options_max_message_bytes(struct tern_producer_options *options, int64_t size_bytes);
+/* Asynchronous sends under way (frames) before TERN_LIMIT; 1…65,535, default 4096. */
+TERN_API enum tern_code tern_producer_options_max_in_flight(struct tern_producer_options *options,
+                                                            int frames);
+
+/* What happened to one message or batch. */
+struct tern_send_result {
+    /* TERN_OK; or stored all the same: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE */
+    enum tern_code status;
+    struct tern_queue queue;
+    int64_t queue_offset; /* of the first message of a batch */
+    char message_id[57];  /* client's unique id of the first message */
+    char offset_id[57];   /* the broker's offset message id */
+};
+
+/*
+ * TERN_INVALID without any nameserver (option or NAMESRV_ADDR). Does not connect. *out is the caller's.
+ */
+TERN_API enum tern_code tern_producer_create(const struct tern_producer_options *options,
+                                             struct tern_producer **out, struct tern_error *err);
+/* Makes the client instance run; succeeds also when no nameserver is reachable now. Blocks briefly. */
+TERN_API enum tern_code tern_producer_start(struct tern_producer *producer, struct tern_error *err);
+/* Waits (at most the send timeout) for sends under way, then says goodbye to the brokers. */
+TERN_API void tern_producer_shutdown(struct tern_producer *producer);
+TERN_API void tern_producer_destroy(struct tern_producer *producer); /* shuts down; NULL allowed */
+
+/*
+ * Sends and waits for the broker's answer, at most the send timeout. TERN_OK: result->status tells whether
+ * flush and replica were confirmed too (a status other than TERN_OK is stored but not confirmed).
+ * Errors: TOPIC_NOT_EXIST, MESSAGE_ILLEGAL, TOO_LARGE, NO_PERMISSION, SERVICE_NOT_AVAILABLE (disk full,
+ * read-only), UNREACHABLE, TIMEOUT and CONNECTION_LOST (stored or not: unknown), STATE. The message stays
+ * the caller's; it gets its message id.
+ */
+TERN_API enum tern_code tern_producer_send(struct tern_producer *producer,
+                                           struct tern_message *message,
+                                           struct tern_send_result *result,
+                                           struct tern_error *err);
+/* To a given queue, in order; tried once. */
+TERN_API enum tern_code tern_producer_send_to(struct tern_producer *producer,
+                                              struct tern_message *message,
+                                              const struct tern_queue *queue,
+                                              struct tern_send_result *result,
+                                              struct tern_error *err);
+/* Chooses among the topic's `count` (≥ 1) writable queues, sorted by broker and id; returns an index. */
+typedef size_t (*tern_queue_selector)(void *arg, const struct tern_message *message,
+                                      const struct tern_queue *queues, size_t count);
+/* By a hash of a text key, RocketMQ's SelectMessageQueueByHash: arg is the terminated key. */
+TERN_API size_t tern_select_by_hash(void *key, const struct tern_message *message,
+                                    const struct tern_queue *queues, size_t count);
+TERN_API enum tern_code tern_producer_send_select(struct tern_producer *producer,
+                                                  struct tern_message *message,
+                                                  tern_queue_selector selector, void *arg,
+                                                  struct tern_send_result *result,
+                                                  struct tern_error *err);
+/*
+ * Several messages of one topic as one unit to one queue: all stored or none. No delay levels. TERN_INVALID
+ * when topics differ; TERN_TOO_LARGE above the limit of one message (split it yourself). queue may be NULL.
+ */
+TERN_API enum tern_code tern_producer_send_batch(struct tern_producer *producer,
+                                                 struct tern_message *const *messages, size_t count,
+                                                 const struct tern_queue *queue,
+                                                 struct tern_send_result *result,
+                                                 struct tern_error *err);
+
+/*
+ * Called exactly once per accepted asynchronous send. code TERN_OK: result as above; else err says why.
+ * @thread the client's transport
+ */
+typedef void (*tern_send_callback)(void *arg, enum tern_code code,
+                                   const struct tern_send_result *result,
+                                   const struct tern_error *err);
+/*
+ * Asynchronous: returns at once. TERN_OK: accepted, `done` will come. TERN_LIMIT: too many in flight,
+ * nothing happens, try again after a callback. The library keeps its own references to the messages.
+ * queue NULL: round robin with retries. count 1 is a single send.
+ */
+TERN_API enum tern_code tern_producer_send_async(struct tern_producer *producer,
+                                                 struct tern_message *const *messages, size_t count,
+                                                 const struct tern_queue *queue,
+                                                 tern_send_callback done, void *arg,
+                                                 struct tern_error *err);
+/* No answer is waited for; TERN_OK only means it was handed to the transport. */
+TERN_API enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
+                                                  struct tern_message *message,
+                                                  struct tern_error *err);
+
+/*
+ * The topic's writable queues now, sorted. Fills up to cap and sets *count to how many there are.
+ * TERN_TOPIC_NOT_EXIST, TERN_UNREACHABLE. Blocks up to the send timeout when the route is not known yet.
+ */
+TERN_API enum tern_code tern_producer_queues(struct tern_producer *producer, const char *topic,
+                                             struct tern_queue *queues, size_t cap, size_t *count,
+                                             struct tern_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+/* Everything an application needs of TernMQ. */
+#ifndef TERN_TERN_H
+#define TERN_TERN_H
+
+#include <tern/consumer.h>
+#include <tern/error.h>
+#include <tern/message.h>
+#include <tern/producer.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0"; static storage. */
+TERN_API const char *tern_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

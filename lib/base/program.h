@@ -1,0 +1,108 @@
+/*
+ * What the daemons' main() functions share: options, configuration, limits, signals and the end.
+ *
+ *   program_parse ► program_configure ► program_block_signals ► create, start ► program_ready
+ *                                         0 ◄ destroy, stop ◄ program_wait_stop ◄┘
+ *
+ * A main() calls these from its first thread only; the exit statuses are those of every program of
+ * the project. Errors are one line on stderr that begins with the program's name; data goes to
+ * stdout.
+ */
+#ifndef BASE_PROGRAM_H
+#define BASE_PROGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/config.h"
+#include "base/error.h"
+
+struct log;
+
+enum program_exit {
+    PROGRAM_GO_ON = -1, /* no exit status: nothing ended yet */
+    PROGRAM_DONE = 0,
+    PROGRAM_FAILED = 1,      /* could not start or go on: port in use, damaged files, … */
+    PROGRAM_WRONG_USAGE = 2, /* an option or the configuration is wrong */
+    PROGRAM_UNREACHABLE = 3  /* nobody could be reached in time */
+};
+
+enum {
+    PROGRAM_OVERRIDES_MAX = 256, /* -o options on one command line */
+    PROGRAM_ADDRESS_BYTES = 272  /* "[host]:port" of the longest host name */
+};
+
+struct program_info {
+    const char *name;    /* "mqnamesrv" */
+    const char *summary; /* one sentence for --help */
+    bool takes_namesrv;  /* -n is an option; it sets namesrvAddr */
+};
+
+/* What the command line said. Pointers borrow from argv. */
+struct program_options {
+    const char *config_path;                      /* -c, NULL: none */
+    const char *namesrv;                          /* -n, NULL: none */
+    const char *overrides[PROGRAM_OVERRIDES_MAX]; /* -o, in the order given */
+    size_t override_count;
+    bool print_config;    /* -p */
+    bool print_reference; /* --config-reference: the table of docs/, from the rows */
+};
+
+/*
+ * Reads -c FILE, -o key=value (repeatable), -p, -n (where taken), --config-reference, --help,
+ * --version. PROGRAM_GO_ON: *out is filled. Else the exit status, everything having been printed.
+ */
+MUST_CHECK enum program_exit program_parse(const struct program_info *info, int argc, char **argv,
+                                           struct program_options *out);
+
+/* Checks and completes a configuration as a whole: derived defaults, keys that must fit each other.
+ */
+typedef enum tern_code (*program_finish_fn)(void *config, struct tern_error *err);
+
+/*
+ * Fills *config: defaults, the file, -o in order, -n; then finish (may be NULL). Answers -p and
+ * --config-reference. PROGRAM_GO_ON, or the exit status, everything having been printed.
+ */
+MUST_CHECK enum program_exit program_configure(const struct program_info *info,
+                                               const struct program_options *options,
+                                               const struct config_table *table, void *config,
+                                               program_finish_fn finish);
+
+/* Prints "NAME: text" to stderr, the text from err or else the code's own; returns PROGRAM_FAILED.
+ */
+enum program_exit program_fail(const struct program_info *info, enum tern_code code,
+                               const struct tern_error *err);
+
+/*
+ * Blocks SIGTERM, SIGINT and (unless it is ignored, as under nohup) SIGHUP in this thread and all
+ * that it starts later, so that program_wait_stop() gets them; ignores SIGPIPE. Before the first
+ * thread is made, hence before the first call into a library that makes threads.
+ */
+void program_block_signals(void);
+
+/* Prints "NAME ready …" as one line to stdout and flushes: scripts wait for it. */
+void program_ready(const struct program_info *info, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/*
+ * Sleeps until a blocked signal comes and returns its number. From then on a watchdog runs: when
+ * the process is still there after grace_s seconds, it says so on stderr and ends with
+ * PROGRAM_FAILED.
+ */
+int program_wait_stop(unsigned grace_s);
+
+/* Raises the soft limit of open files to the hard one; returns what holds now. */
+uint64_t program_raise_file_limit(void);
+
+/* Whether a host ("127.0.0.1", "::1", "localhost") can be reached from this machine only. */
+bool program_host_is_loopback(const char *host);
+
+/* Warns in the log when `host`, the value of `key`, lets other machines in: there is no
+ * authentication. */
+void program_warn_exposed(struct log *log, const char *key, const char *host);
+
+/* "host:port", an IPv6 address in brackets. TERN_CONFIG when host is empty or too long. */
+MUST_CHECK enum tern_code program_join_address(char out[PROGRAM_ADDRESS_BYTES], const char *host,
+                                               int64_t port, struct tern_error *err);
+
+#endif

@@ -1,0 +1,714 @@
+/*
+ * The pool: from pulled messages to finished ones.
+ *
+ *   push_pool_add ──► fresh ──take──► open (begun, with messages left) ──► batches ──► listener
+ *                       ▲                                                    │ failed
+ *                       │ due                                     send back ─┤
+ *                     later ◄── refused, 5 s, one try more ──────────────────┘──► window_mark
+ *
+ * Messages come and are claimed a pull's answer at a time: one lock per chunk, one atomic addition per
+ * batch. Several workers may share a chunk, so that a slow message does not hold back its neighbours.
+ *
+ * How many workers run: as many as it takes to work off what waits within a millisecond at the listener's
+ * measured speed, at least one, at most options.threads. A worker whose listener has been busy for longer
+ * than that does not count. With a fast listener one or two workers do everything and nobody is woken; with
+ * a slow one all of them run. The control task looks every few milliseconds while anything waits, because
+ * a listener that hangs tells nobody.
+ *
+ * Invariants: a claimed message is either marked, or sent back, or tried again, or its queue is ours no
+ * more; nothing else lets it go, so that the window cannot pass it.
+ *
+ * Threads: workers, the control task, link threads (adding, answers to send-backs). Failure modes: a broker
+ * that refuses a message: local retries for ever; a listener beyond CONSUME_TIMEOUT_MS: its messages are
+ * sent back and its late result is ignored.
+ */
+#include "client/push_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/message_retry.h"
+
+enum {
+    KEEP_UP_NS = 1000000, /* what waits is to be worked off in that time; also when a worker is stuck */
+    WATCH_MS = 5,
+    WATCH_IDLE_STEPS = 20, /* how long the watch goes on with nothing waiting */
+    EXPIRE_CHECK_MS = 30000,
+    EXPIRED_DELAY_LEVEL = 3,
+    DEAD_LETTER_LEVEL = -1
+};
+
+static _Thread_local const struct tern_push_consumer *listening;
+
+bool push_pool_in_listener(const struct tern_push_consumer *consumer)
+{
+    return listening == consumer;
+}
+
+/* ---- chunks ---- */
+
+struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count)
+{
+    struct push_chunk *chunk = malloc(sizeof *chunk + count * sizeof chunk->messages[0]);
+    if (!chunk)
+        return NULL;
+    *chunk = (struct push_chunk){.queue = queue, .refs = 1, .count = count};
+    push_queue_ref(queue);
+    return chunk;
+}
+
+/* The messages [from, to) leave the consumer's hands, whatever became of them. */
+static void let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count)
+{
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t size;
+        tern_message_body(messages[i], &size);
+        bytes += (int64_t)size;
+        tern_message_unref(messages[i]);
+    }
+    int64_t bytes_left =
+        atomic_fetch_sub_explicit(&queue->cached_bytes, bytes, memory_order_relaxed) - bytes;
+    uint32_t left = atomic_fetch_sub_explicit(&queue->cached, count, memory_order_acq_rel) - count;
+    if (!atomic_load_explicit(&queue->throttled, memory_order_seq_cst))
+        return;
+    const struct tern_consumer_options *options = &queue->consumer->options;
+    if ((int64_t)left <= options->pull_threshold / 2 &&
+        bytes_left <= options->pull_threshold_bytes / 2 &&
+        atomic_exchange(&queue->throttled, false)) {
+        atomic_store(&queue->hurry, true);
+        push_wake(queue->consumer);
+    }
+}
+
+static void chunk_unref(struct push_chunk *chunk)
+{
+    if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
+    if (claimed < chunk->count)
+        let_go(chunk->queue, &chunk->messages[claimed], chunk->count - claimed);
+    push_queue_unref(chunk->queue);
+    free(chunk);
+}
+
+static uint32_t unclaimed(const struct push_chunk *chunk)
+{
+    uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
+    return claimed < chunk->count ? chunk->count - claimed : 0;
+}
+
+/* @locks holds:CONSUMER */
+static void fresh_append(struct push_pool *pool, struct push_chunk *chunk)
+{
+    chunk->next = NULL;
+    if (pool->fresh)
+        pool->fresh_end->next = chunk;
+    else
+        pool->fresh = chunk;
+    pool->fresh_end = chunk;
+    pool->fresh_messages += chunk->count;
+}
+
+/* @locks holds:CONSUMER */
+static struct push_chunk *fresh_pop(struct push_pool *pool)
+{
+    struct push_chunk *chunk = pool->fresh;
+    pool->fresh = chunk->next;
+    pool->fresh_messages -= chunk->count;
+    return chunk;
+}
+
+/* The list's reference stays with the list. @locks holds:CONSUMER */
+static void open_insert(struct push_pool *pool, struct push_chunk *chunk)
+{
+    chunk->prev = NULL;
+    chunk->next = pool->open;
+    if (pool->open)
+        pool->open->prev = chunk;
+    pool->open = chunk;
+    chunk->listed = true;
+}
+
+/* @locks holds:CONSUMER */
+static void open_remove(struct push_pool *pool, struct push_chunk *chunk)
+{
+    if (chunk->prev)
+        chunk->prev->next = chunk->next;
+    else
+        pool->open = chunk->next;
+    if (chunk->next)
+        chunk->next->prev = chunk->prev;
+    chunk->listed = false;
+}
+
+/* ---- how many workers ---- */
+
+/* @locks holds:CONSUMER */
+static uint64_t waiting_messages(const struct push_pool *pool)
+{
+    if (pool->suspended || pool->stopping)
+        return 0;
+    uint64_t waiting = pool->fresh_messages;
+    for (const struct push_chunk *chunk = pool->open; chunk; chunk = chunk->next)
+        waiting += unclaimed(chunk);
+    return waiting;
+}
+
+/*
+ * One more worker when those that move are too few for what waits: marked awake, to be woken by the caller
+ * after the lock, or NULL; *start says that a new one is wanted. @locks holds:CONSUMER
+ */
+static struct push_worker *one_more(struct tern_push_consumer *consumer, int64_t now_ns,
+                                    bool *start)
+{
+    struct push_pool *pool = &consumer->pool;
+    *start = false;
+    uint64_t waiting = waiting_messages(pool);
+    if (waiting == 0)
+        return NULL;
+    uint32_t count = atomic_load_explicit(&pool->worker_count, memory_order_relaxed);
+    struct push_worker *asleep = NULL;
+    uint64_t moving = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct push_worker *worker = pool->workers[i];
+        int64_t since_ns = atomic_load_explicit(&worker->since_ns, memory_order_relaxed);
+        if (!worker->awake)
+            asleep = worker;
+        else if (since_ns == 0 || now_ns - since_ns < KEEP_UP_NS)
+            moving++;
+    }
+    int64_t average_ns = atomic_load_explicit(&pool->average_ns, memory_order_relaxed);
+    uint64_t need = 1 + waiting * (uint64_t)average_ns / KEEP_UP_NS;
+    if (moving >= need)
+        return NULL;
+    if (asleep)
+        asleep->awake = true;
+    else
+        *start = count < (uint32_t)consumer->options.threads;
+    return asleep;
+}
+
+/* Brings in a worker when one more is needed. @thread any @locks takes:CONSUMER */
+static void call_help(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
+    bool start;
+    lock_acquire(&pool->lock);
+    struct push_worker *worker = one_more(consumer, now_ns, &start);
+    lock_release(&pool->lock);
+    if (worker)
+        task_wake(worker->task);
+    if (start && !atomic_exchange(&pool->want_worker, true))
+        push_wake(consumer);
+}
+
+static void watch(struct tern_push_consumer *consumer)
+{
+    if (!atomic_load_explicit(&consumer->pool.watching, memory_order_relaxed) &&
+        !atomic_exchange(&consumer->pool.watching, true))
+        push_wake(consumer);
+}
+
+void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk)
+{
+    if (chunk->count == 0) {
+        chunk_unref(chunk);
+        return;
+    }
+    lock_acquire(&consumer->pool.lock);
+    bool late = consumer->pool.stopping;
+    if (!late)
+        fresh_append(&consumer->pool, chunk);
+    lock_release(&consumer->pool.lock);
+    if (late) {
+        chunk_unref(chunk);
+        return;
+    }
+    call_help(consumer);
+    watch(consumer);
+}
+
+/* ---- failed messages ---- */
+
+/* The only message of the chunk is tried again here, later. Takes the chunk. */
+static void retry_here(struct push_chunk *chunk)
+{
+    struct tern_push_consumer *consumer = chunk->queue->consumer;
+    struct push_pool *pool = &consumer->pool;
+    if (atomic_load(&chunk->queue->dropped)) {
+        chunk_unref(chunk); /* the next owner gets it */
+        return;
+    }
+    message_count_retry(chunk->messages[0]);
+    chunk->due_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(LOCAL_RETRY_MS);
+    chunk->next = NULL;
+    lock_acquire(&pool->lock);
+    bool late = pool->stopping;
+    if (!late) {
+        if (pool->later)
+            pool->later_end->next = chunk;
+        else
+            pool->later = chunk;
+        pool->later_end = chunk;
+    }
+    lock_release(&pool->lock);
+    if (late)
+        chunk_unref(chunk);
+    else
+        push_wake(consumer);
+}
+
+/* @thread link's */
+static void on_sent_back(struct rpc_call *call, void *arg)
+{
+    struct push_chunk *chunk = arg;
+    struct push_queue *queue = chunk->queue;
+    struct tern_push_consumer *consumer = queue->consumer;
+    struct rpc_peer *peer = call->user;
+    enum tern_code code = rpc_call_result(call);
+    int64_t offset = tern_message_queue_offset(chunk->messages[0]);
+    if (code == TERN_OK) {
+        counter_add(&consumer->sent_back, 1);
+        window_mark(&queue->window, offset);
+        chunk_unref(chunk);
+    } else {
+        log_warn(consumer->env->log, "consumer_send_back_failed",
+                 "group=%s topic=%s broker=%s queue=%d offset=%lld code=%s reason=\"%s\" "
+                 "retry_here_ms=%d",
+                 consumer->options.group, queue->id.topic, queue->id.broker_name,
+                 queue->id.queue_id, (long long)offset, tern_code_name(code),
+                 error_text(&call->error, code), LOCAL_RETRY_MS);
+        failed_addresses_note(&consumer->failed, rpc_peer_address(peer), code,
+                              clock_mono_ns(consumer->env->clock));
+        retry_here(chunk);
+    }
+    rpc_peer_unref(peer);
+    rpc_call_unref(call);
+}
+
+/* TERN_OK: the chunk went to the callback. */
+static enum tern_code send_back_start(struct push_chunk *chunk, int32_t delay_level)
+{
+    struct push_queue *queue = chunk->queue;
+    struct tern_push_consumer *consumer = queue->consumer;
+    const struct tern_message *message = chunk->messages[0];
+    struct broker_choice choice;
+    struct rpc_call *call;
+    enum tern_code code = broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, 0,
+                                             true, &choice, NULL);
+    if (code != TERN_OK)
+        return code;
+    code = rpc_call_create(choice.peer, 0, &call);
+    if (code != TERN_OK) {
+        rpc_peer_unref(choice.peer);
+        return code;
+    }
+    const char *topic = tern_message_topic(message);
+    const char *id = tern_message_offset_id(message);
+    int32_t max_times = consumer->options.max_reconsume_times;
+    Tern__Wire__SendBackRequest back = TERN__WIRE__SEND_BACK_REQUEST__INIT;
+    back.group = frame_bytes(consumer->options.group, strlen(consumer->options.group));
+    back.physical_offset = tern_message_physical_offset(message);
+    /* "None at all" has no number on the wire, where 0 is the group's: straight to the dead letters. */
+    back.delay_level = max_times == 0 ? DEAD_LETTER_LEVEL : delay_level;
+    back.max_reconsume_times = max_times > 0 ? max_times : 0;
+    back.origin_topic = frame_bytes(topic, strlen(topic));
+    back.origin_message_id = frame_bytes(id, strlen(id));
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    request.body_case = TERN__WIRE__REQUEST__BODY_SEND_BACK;
+    request.send_back = &back;
+    call->user = choice.peer; /* its reference */
+    rpc_call_start(call, &request, 0, SEND_BACK_TIMEOUT_MS, on_sent_back, chunk);
+    return TERN_OK;
+}
+
+void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (atomic_load(&queue->dropped) || push_state(consumer) != PUSH_RUNNING) {
+        let_go(queue, &message, 1); /* not marked: it comes again, to whoever owns the queue then */
+        return;
+    }
+    struct push_chunk *chunk = push_chunk_create(queue, 1);
+    if (!chunk) {
+        log_error(consumer->env->log, "consumer_message_stuck",
+                  "group=%s topic=%s broker=%s queue=%d offset=%lld reason=\"no memory\"",
+                  consumer->options.group, queue->id.topic, queue->id.broker_name,
+                  queue->id.queue_id, (long long)tern_message_queue_offset(message));
+        let_go(queue, &message, 1);
+        return;
+    }
+    chunk->messages[0] = message;
+    if (send_back_start(chunk, delay_level) != TERN_OK)
+        retry_here(chunk);
+}
+
+/* ---- workers ---- */
+
+/* What the listener said about a batch. Takes the messages. */
+static void finish_batch(struct push_queue *queue, struct tern_message **messages, uint32_t count,
+                         enum tern_consume_result result)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (result == TERN_CONSUME_SUCCESS) {
+        for (uint32_t i = 0; i < count; i++)
+            window_mark(&queue->window, tern_message_queue_offset(messages[i]));
+        counter_add(&consumer->consumed, count);
+        let_go(queue, messages, count);
+        return;
+    }
+    counter_add(&consumer->failed_messages, count);
+    for (uint32_t i = 0; i < count; i++)
+        push_send_back(queue, messages[i], 0);
+}
+
+/* Waits until an expirer that has begun is through; true when it took the batch. */
+static bool batch_was_taken(struct push_worker *worker)
+{
+    int expected = BATCH_RUNNING;
+    if (atomic_compare_exchange_strong(&worker->state, &expected, BATCH_NONE))
+        return false;
+    struct push_pool *pool = &worker->consumer->pool;
+    lock_acquire(&pool->lock);
+    bool taken = atomic_load(&worker->state) == BATCH_EXPIRED;
+    atomic_store(&worker->state, BATCH_NONE);
+    lock_release(&pool->lock);
+    return taken;
+}
+
+/* Hands one batch to the listener. */
+static void run_batch(struct push_worker *worker, struct push_queue *queue,
+                      struct tern_message **messages, uint32_t count)
+{
+    struct tern_push_consumer *consumer = worker->consumer;
+    if (atomic_load_explicit(&queue->dropped, memory_order_relaxed)) {
+        let_go(queue, messages, count);
+        return;
+    }
+    worker->queue = queue;
+    worker->messages = messages;
+    worker->count = count;
+    atomic_store_explicit(&worker->state, BATCH_RUNNING, memory_order_release);
+    listening = consumer;
+    enum tern_consume_result result = consumer->listener(
+        consumer->listener_arg, (const struct tern_message *const *)messages, count);
+    listening = NULL;
+    if (!batch_was_taken(worker)) {
+        finish_batch(queue, messages, count, result);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        tern_message_unref(messages[i]); /* what is counted as cached went with the other reference */
+}
+
+/* Claims and runs batches of the chunk until none is left or the pool halts. */
+static void work_on(struct push_worker *worker, struct push_chunk *chunk)
+{
+    struct tern_push_consumer *consumer = worker->consumer;
+    struct push_pool *pool = &consumer->pool;
+    uint32_t batch = (uint32_t)consumer->options.consume_batch;
+    int64_t begin_ns = clock_mono_ns(consumer->env->clock);
+    int64_t now_ns = begin_ns;
+    uint32_t done = 0;
+    while (!atomic_load_explicit(&pool->halted, memory_order_relaxed)) {
+        uint32_t first = atomic_fetch_add_explicit(&chunk->claimed, batch, memory_order_relaxed);
+        if (first >= chunk->count) {
+            atomic_store_explicit(&chunk->claimed, chunk->count, memory_order_relaxed);
+            break;
+        }
+        uint32_t count = chunk->count - first < batch ? chunk->count - first : batch;
+        atomic_store_explicit(&worker->since_ns, now_ns, memory_order_relaxed);
+        run_batch(worker, chunk->queue, &chunk->messages[first], count);
+        now_ns = clock_mono_ns(consumer->env->clock);
+        done += count;
+    }
+    atomic_store_explicit(&worker->since_ns, 0, memory_order_relaxed);
+    if (done == 0)
+        return;
+    int64_t sample_ns = (now_ns - begin_ns) / done;
+    int64_t average_ns = atomic_load_explicit(&pool->average_ns, memory_order_relaxed);
+    atomic_store_explicit(&pool->average_ns, average_ns + (sample_ns - average_ns) / 4,
+                          memory_order_relaxed);
+}
+
+/* A chunk for the worker, or NULL: it goes to sleep. @locks takes:CONSUMER */
+static struct push_chunk *take(struct push_worker *worker)
+{
+    struct push_pool *pool = &worker->consumer->pool;
+    struct push_chunk *chunk = NULL;
+    lock_acquire(&pool->lock);
+    if (!pool->suspended && !pool->stopping) {
+        if (pool->fresh) {
+            chunk = fresh_pop(pool);
+            if (chunk->count > (uint32_t)worker->consumer->options.consume_batch) {
+                open_insert(pool, chunk);
+                atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
+            }
+        } else {
+            chunk = pool->open;
+            while (chunk && unclaimed(chunk) == 0)
+                chunk = chunk->next;
+            if (chunk)
+                atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
+        }
+    }
+    worker->awake = chunk != NULL;
+    pool->running += chunk != NULL;
+    lock_release(&pool->lock);
+    return chunk;
+}
+
+/* Gives the chunk back. @locks takes:CONSUMER */
+static void put(struct push_worker *worker, struct push_chunk *chunk)
+{
+    struct tern_push_consumer *consumer = worker->consumer;
+    struct push_pool *pool = &consumer->pool;
+    lock_acquire(&pool->lock);
+    bool done = chunk->listed && unclaimed(chunk) == 0;
+    if (done)
+        open_remove(pool, chunk);
+    else if (!chunk->listed && unclaimed(chunk) > 0) {
+        open_insert(pool, chunk); /* halted before it was begun */
+        atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
+    }
+    pool->running--;
+    struct latch *idle = pool->running == 0 ? pool->idle : NULL;
+    if (idle)
+        pool->idle = NULL;
+    lock_release(&pool->lock);
+    if (done)
+        chunk_unref(chunk);
+    chunk_unref(chunk);
+    if (idle)
+        latch_set(consumer->env->sched, idle);
+}
+
+/* One chunk. @thread worker */
+static int64_t worker_step(void *arg, int64_t now_ns)
+{
+    struct push_worker *worker = arg;
+    struct push_chunk *chunk = take(worker);
+    if (!chunk)
+        return SCHED_NEVER;
+    call_help(worker->consumer);
+    work_on(worker, chunk);
+    put(worker, chunk);
+    return now_ns;
+}
+
+/* @thread control */
+static void start_worker(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    uint32_t count = atomic_load_explicit(&pool->worker_count, memory_order_relaxed);
+    if (count >= (uint32_t)consumer->options.threads)
+        return;
+    struct push_worker *worker = calloc(1, sizeof *worker);
+    if (!worker)
+        return;
+    worker->consumer = consumer;
+    worker->awake = true;
+    enum tern_code code =
+        task_start(consumer->env->sched, "tern-consume", worker_step, worker, &worker->task);
+    if (code != TERN_OK) {
+        log_error(consumer->env->log, "consumer_no_thread", "group=%s threads=%u code=%s",
+                  consumer->options.group, count, tern_code_name(code));
+        free(worker);
+        return;
+    }
+    lock_acquire(&pool->lock);
+    pool->workers[count] = worker;
+    atomic_store_explicit(&pool->worker_count, count + 1, memory_order_relaxed);
+    lock_release(&pool->lock);
+}
+
+/* ---- the control task's part ---- */
+
+/* Due retries become fresh chunks; returns when the next one is due. @locks takes:CONSUMER */
+static int64_t retries_due(struct push_pool *pool, int64_t now_ns)
+{
+    int64_t next_ns = SCHED_NEVER;
+    lock_acquire(&pool->lock);
+    while (pool->later && pool->later->due_ns <= now_ns) {
+        struct push_chunk *chunk = pool->later;
+        pool->later = chunk->next;
+        fresh_append(pool, chunk);
+    }
+    if (pool->later)
+        next_ns = pool->later->due_ns;
+    lock_release(&pool->lock);
+    return next_ns;
+}
+
+/* Takes the batch of a listener that has run too long, and sends its messages back. */
+static void expire_batch(struct push_worker *worker, int64_t before_ns)
+{
+    struct tern_push_consumer *consumer = worker->consumer;
+    struct push_pool *pool = &consumer->pool;
+    int expected = BATCH_RUNNING;
+    struct push_queue *queue = NULL;
+    uint32_t count = 0;
+    struct tern_message *messages[1024];
+    lock_acquire(&pool->lock);
+    if (atomic_compare_exchange_strong(&worker->state, &expected, BATCH_EXPIRED)) {
+        /* Between the look at the time and this, another batch may have begun. */
+        int64_t since_ns = atomic_load_explicit(&worker->since_ns, memory_order_relaxed);
+        if (since_ns > before_ns || since_ns == 0) {
+            atomic_store(&worker->state, BATCH_RUNNING);
+        } else {
+            queue = worker->queue;
+            push_queue_ref(queue);
+            count = worker->count;
+            for (uint32_t i = 0; i < count; i++)
+                messages[i] = tern_message_ref(worker->messages[i]);
+        }
+    }
+    lock_release(&pool->lock);
+    if (!queue || count == 0)
+        return;
+    log_warn(consumer->env->log, "consumer_listener_too_long",
+             "group=%s topic=%s broker=%s queue=%d offset=%lld messages=%u limit_ms=%d",
+             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
+             (long long)tern_message_queue_offset(messages[0]), count, CONSUME_TIMEOUT_MS);
+    counter_add(&consumer->failed_messages, count);
+    for (uint32_t i = 0; i < count; i++)
+        push_send_back(queue, messages[i], EXPIRED_DELAY_LEVEL);
+    push_queue_unref(queue);
+}
+
+static int64_t expire_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    if (now_ns < consumer->expire_due_ns)
+        return consumer->expire_due_ns;
+    int64_t before_ns = now_ns - ms_to_ns(CONSUME_TIMEOUT_MS);
+    uint32_t count = atomic_load_explicit(&consumer->pool.worker_count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        struct push_worker *worker = consumer->pool.workers[i]; /* only this task adds some */
+        int64_t since_ns = atomic_load_explicit(&worker->since_ns, memory_order_relaxed);
+        if (since_ns != 0 && since_ns <= before_ns)
+            expire_batch(worker, before_ns);
+    }
+    consumer->expire_due_ns = now_ns + ms_to_ns(EXPIRE_CHECK_MS);
+    return consumer->expire_due_ns;
+}
+
+/* Looks whether enough workers move while anything waits. */
+static int64_t watch_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    struct push_pool *pool = &consumer->pool;
+    if (!atomic_load(&pool->watching))
+        return SCHED_NEVER;
+    lock_acquire(&pool->lock);
+    bool waiting = waiting_messages(pool) > 0;
+    lock_release(&pool->lock);
+    pool->idle_steps = waiting ? 0 : pool->idle_steps + 1;
+    if (pool->idle_steps < WATCH_IDLE_STEPS)
+        return now_ns + ms_to_ns(WATCH_MS);
+    pool->idle_steps = 0;
+    atomic_store(&pool->watching, false);
+    lock_acquire(&pool->lock);
+    waiting = waiting_messages(pool) > 0; /* came just before the flag fell */
+    lock_release(&pool->lock);
+    if (waiting)
+        watch(consumer);
+    return SCHED_NEVER;
+}
+
+int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    struct push_pool *pool = &consumer->pool;
+    int64_t next_ns = retries_due(pool, now_ns);
+    call_help(consumer);
+    if (atomic_exchange(&pool->want_worker, false))
+        start_worker(consumer);
+    int64_t watch_ns = watch_step(consumer, now_ns);
+    int64_t expire_ns = expire_step(consumer, now_ns);
+    if (watch_ns < next_ns)
+        next_ns = watch_ns;
+    return expire_ns < next_ns ? expire_ns : next_ns;
+}
+
+/* ---- life ---- */
+
+enum tern_code push_pool_init(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    pool->workers = calloc((size_t)consumer->options.threads, sizeof pool->workers[0]);
+    if (!pool->workers)
+        return TERN_NO_MEMORY;
+    lock_init(&pool->lock, LOCK_CONSUMER);
+    pool->average_ns = KEEP_UP_NS; /* slow until measured */
+    return TERN_OK;
+}
+
+void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended)
+{
+    struct push_pool *pool = &consumer->pool;
+    lock_acquire(&pool->lock);
+    pool->suspended = suspended;
+    atomic_store(&pool->halted, suspended || pool->stopping);
+    lock_release(&pool->lock);
+    if (suspended)
+        return;
+    call_help(consumer);
+    watch(consumer);
+}
+
+bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns)
+{
+    struct push_pool *pool = &consumer->pool;
+    struct latch idle;
+    latch_init(&idle);
+    lock_acquire(&pool->lock);
+    pool->stopping = true;
+    atomic_store(&pool->halted, true);
+    bool busy = pool->running > 0;
+    if (busy)
+        pool->idle = &idle;
+    lock_release(&pool->lock);
+    if (!busy || latch_wait(consumer->env->sched, &idle, deadline_ns))
+        return true;
+    lock_acquire(&pool->lock);
+    bool taken = pool->idle == NULL; /* somebody is about to set it */
+    pool->idle = NULL;
+    lock_release(&pool->lock);
+    return taken && latch_wait(consumer->env->sched, &idle, SCHED_NEVER);
+}
+
+void push_pool_join(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    uint32_t count = atomic_load_explicit(&pool->worker_count, memory_order_relaxed);
+    for (uint32_t i = 0; i < count; i++) {
+        task_stop(pool->workers[i]->task);
+        free(pool->workers[i]);
+    }
+    atomic_store_explicit(&pool->worker_count, 0, memory_order_relaxed);
+}
+
+void push_pool_fini(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    free(pool->workers);
+    lock_fini(&pool->lock);
+}
+
+void push_pool_discard(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    lock_acquire(&pool->lock);
+    struct push_chunk *lists[] = {pool->fresh, pool->open, pool->later};
+    pool->fresh = pool->open = pool->later = NULL;
+    pool->fresh_messages = 0;
+    lock_release(&pool->lock);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        while (lists[i]) {
+            struct push_chunk *chunk = lists[i];
+            lists[i] = chunk->next;
+            chunk->listed = false;
+            chunk_unref(chunk);
+        }
+    }
+}

@@ -1,0 +1,556 @@
+/*
+ * A push consumer's life, its subscriptions, and the control task that drives the other parts.
+ *
+ *   create ──► CREATED ──start──► STARTING ──► RUNNING ──shutdown──► STOPPING ──► SHUT_DOWN
+ *                                     └─ failed ──► START_FAILED          └── destroy frees ──┘
+ *
+ * Start: check, add %RETRY%group, join the instance, start it, first routes, heartbeat, and then the
+ * control task, which rebalances at once. Shutdown: no more pulls, wait for listeners, commit, leave the
+ * group (the brokers tell the other members).
+ *
+ * Invariants: the control task runs exactly while the state is RUNNING (or just before STOPPING stops it);
+ * callbacks that come later find another state and only free what they hold. The object is freed with its
+ * last reference, which may be a late callback's.
+ *
+ * Threads: start, shutdown and destroy by application threads and never in a listener; the rest by any.
+ * Failure modes: no nameserver or no broker to be reached is no failure of start: the consumer goes on
+ * trying, and says so in the log.
+ */
+#include "client/push_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+
+enum { START_ROUTES_MS = 3000, START_HEARTBEAT_MS = 1000, DESTROY_WAIT_MS = 10000 };
+
+static const char *const state_texts[] = {
+#define TEXT_(name, text) text,
+    PUSH_STATE_TABLE(TEXT_)
+#undef TEXT_
+};
+
+static const char *const from_texts[] = {"last", "first", "timestamp"};
+
+void push_ref(struct tern_push_consumer *consumer)
+{
+    atomic_fetch_add_explicit(&consumer->refs, 1, memory_order_relaxed);
+}
+
+void push_unref(struct tern_push_consumer *consumer)
+{
+    if (atomic_fetch_sub_explicit(&consumer->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    while (consumer->topics) {
+        struct push_topic *topic = consumer->topics;
+        consumer->topics = topic->next;
+        push_filter_unref(topic->filter);
+        free(topic->answer);
+        free(topic);
+    }
+    push_pool_fini(consumer);
+    failed_addresses_fini(&consumer->failed);
+    lock_fini(&consumer->lock);
+    consumer->magic = 0;
+    free(consumer);
+}
+
+void push_wake(struct tern_push_consumer *consumer)
+{
+    lock_acquire(&consumer->lock);
+    if (consumer->control)
+        task_wake(consumer->control); /* takes no lock; the lock keeps the task from being freed */
+    lock_release(&consumer->lock);
+}
+
+/* ---- subscriptions ---- */
+
+void push_filter_unref(struct push_filter *filter)
+{
+    if (!filter || atomic_fetch_sub_explicit(&filter->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    subscription_free(filter->tags);
+    free(filter);
+}
+
+static enum tern_code filter_create(struct tern_push_consumer *consumer, const char *expression,
+                                    struct push_filter **out, struct tern_error *err)
+{
+    struct push_filter *filter = calloc(1, sizeof *filter);
+    if (!filter)
+        return error_set(err, TERN_NO_MEMORY, "subscription");
+    filter->refs = 1;
+    filter->version = clock_wall_ms(consumer->env->clock);
+    enum tern_code code =
+        subscription_parse(expression, strlen(expression), &filter->tags, err);
+    if (code != TERN_OK) {
+        free(filter);
+        return code;
+    }
+    *out = filter;
+    return TERN_OK;
+}
+
+/* @locks holds:CONSUMER */
+static struct push_topic *find_topic(struct tern_push_consumer *consumer, const char *name)
+{
+    struct push_topic *topic = consumer->topics;
+    while (topic && strcmp(topic->name, name) != 0)
+        topic = topic->next;
+    return topic;
+}
+
+/* Puts `fresh` into the table when the name is not there; returns the table's, NULL when it is full. */
+static struct push_topic *insert_topic(struct tern_push_consumer *consumer,
+                                       struct push_topic **fresh)
+{
+    size_t count = 0;
+    for (struct push_topic *topic = consumer->topics; topic; topic = topic->next)
+        count++;
+    struct push_topic *topic = find_topic(consumer, (*fresh)->name);
+    if (topic || count >= PUSH_TOPICS_MAX)
+        return topic;
+    topic = *fresh;
+    *fresh = NULL;
+    topic->next = consumer->topics;
+    consumer->topics = topic;
+    return topic;
+}
+
+/* Exchanges the filters of the topic and of its queues; returns the topic's old one. @locks holds:CONSUMER */
+static struct push_filter *set_filter(struct tern_push_consumer *consumer,
+                                      struct push_topic *topic, struct push_filter *filter)
+{
+    struct push_filter *old = topic->filter;
+    if (old && filter && filter->version <= old->version)
+        filter->version = old->version + 1;
+    topic->filter = filter;
+    for (struct push_queue *queue = filter ? consumer->queues : NULL; queue; queue = queue->next) {
+        if (strcmp(queue->id.topic, topic->name) != 0)
+            continue;
+        push_filter_unref(queue->filter);
+        queue->filter = filter;
+        atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    }
+    return old;
+}
+
+/* Tells brokers and rebalancer when the consumer runs. */
+static void subscriptions_changed(struct tern_push_consumer *consumer)
+{
+    if (push_state(consumer) != PUSH_RUNNING)
+        return;
+    instance_heartbeat_now(consumer->instance, 0);
+    atomic_store(&consumer->rebalance_wanted, true);
+    push_wake(consumer);
+}
+
+static enum tern_code subscribe(struct tern_push_consumer *consumer, const char *name,
+                                const char *expression, struct tern_error *err)
+{
+    struct push_filter *filter = NULL;
+    enum tern_code code = filter_create(consumer, expression, &filter, err);
+    if (code != TERN_OK)
+        return error_prefix(err, code, "topic %s", name);
+    struct push_topic *fresh = calloc(1, sizeof *fresh);
+    if (!fresh) {
+        push_filter_unref(filter);
+        return error_set(err, TERN_NO_MEMORY, "topic %s", name);
+    }
+    fresh->consumer = consumer;
+    snprintf(fresh->name, sizeof fresh->name, "%s", name);
+    fresh->retry = strcmp(name, consumer->retry_topic) == 0;
+    lock_acquire(&consumer->lock);
+    struct push_topic *topic = insert_topic(consumer, &fresh);
+    struct push_filter *old = topic ? set_filter(consumer, topic, filter) : filter;
+    lock_release(&consumer->lock);
+    free(fresh);
+    push_filter_unref(old);
+    if (!topic)
+        return error_set(err, TERN_LIMIT, "a consumer subscribes to at most %d topics",
+                         PUSH_TOPICS_MAX);
+    return TERN_OK;
+}
+
+/* Subscriptions may change until the end. */
+static enum tern_code check_open(const struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    enum push_state state = push_state(consumer);
+    if (state == PUSH_CREATED || state == PUSH_RUNNING)
+        return TERN_OK;
+    return error_set(err, TERN_STATE, "the consumer of group %s is in the state \"%s\"",
+                     consumer->options.group, state_texts[state]);
+}
+
+enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer, const char *topic,
+                                            const char *expression, struct tern_error *err)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    if (!topic)
+        return error_set(err, TERN_INVALID, "topic is NULL");
+    enum tern_code code = topic_name_check(topic, strlen(topic), err);
+    if (code == TERN_OK)
+        code = check_open(consumer, err);
+    if (code == TERN_OK)
+        code = subscribe(consumer, topic, expression ? expression : "*", err);
+    if (code == TERN_OK)
+        subscriptions_changed(consumer);
+    return code;
+}
+
+enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consumer,
+                                              const char *topic, struct tern_error *err)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    enum tern_code code = check_open(consumer, err);
+    if (code != TERN_OK)
+        return code;
+    struct push_filter *old = NULL;
+    lock_acquire(&consumer->lock);
+    struct push_topic *entry = topic ? find_topic(consumer, topic) : NULL;
+    if (entry && !entry->retry)
+        old = set_filter(consumer, entry, NULL);
+    lock_release(&consumer->lock);
+    if (!old)
+        return error_set(err, TERN_NOT_FOUND, "topic %s is not subscribed", topic ? topic : "NULL");
+    push_filter_unref(old);
+    subscriptions_changed(consumer);
+    return TERN_OK;
+}
+
+/* ---- as a member ---- */
+
+static char *arena_text(struct arena *arena, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = arena_alloc(arena, size);
+    return copy ? memcpy(copy, text, size) : NULL;
+}
+
+/* @locks holds:CONSUMER */
+static bool describe_topic(const struct push_topic *topic, struct arena *arena,
+                           Tern__Wire__Subscription **out)
+{
+    Tern__Wire__Subscription *sub = arena_alloc(arena, sizeof *sub);
+    char *expression = arena_text(arena, subscription_text(topic->filter->tags));
+    if (!sub || !expression)
+        return false;
+    tern__wire__subscription__init(sub);
+    sub->topic = frame_bytes(topic->name, strlen(topic->name));
+    sub->expression = expression;
+    sub->version = topic->filter->version;
+    *out = sub;
+    return true;
+}
+
+/* For a heartbeat. @thread any @locks takes:CONSUMER */
+static bool describe(void *arg, struct arena *arena, Tern__Wire__ConsumerData *out)
+{
+    struct tern_push_consumer *consumer = arg;
+    const char *group = consumer->options.group;
+    bool good = true;
+    tern__wire__consumer_data__init(out);
+    out->group = frame_bytes(group, strlen(group));
+    out->type = TERN__WIRE__CONSUME_TYPE__CONSUME_PASSIVELY;
+    out->model = TERN__WIRE__MESSAGE_MODEL__CLUSTERING;
+    out->from = consumer->options.from == TERN_FROM_FIRST
+                    ? TERN__WIRE__CONSUME_FROM_WHERE__CONSUME_FROM_FIRST_OFFSET
+                : consumer->options.from == TERN_FROM_TIMESTAMP
+                    ? TERN__WIRE__CONSUME_FROM_WHERE__CONSUME_FROM_TIMESTAMP
+                    : TERN__WIRE__CONSUME_FROM_WHERE__CONSUME_FROM_LAST_OFFSET;
+    lock_acquire(&consumer->lock);
+    size_t count = 0;
+    for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
+        count += topic->filter != NULL;
+    out->subscriptions = arena_alloc(arena, (count + 1) * sizeof out->subscriptions[0]);
+    good = out->subscriptions != NULL;
+    for (const struct push_topic *topic = consumer->topics; topic && good; topic = topic->next)
+        if (topic->filter)
+            good = describe_topic(topic, arena, &out->subscriptions[out->n_subscriptions++]);
+    lock_release(&consumer->lock);
+    return good;
+}
+
+/* @thread any; does not wait */
+static void on_rebalance(void *arg)
+{
+    struct tern_push_consumer *consumer = arg;
+    atomic_store(&consumer->rebalance_wanted, true);
+    push_wake(consumer);
+}
+
+/* ---- the control task ---- */
+
+static int64_t earlier(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
+/* @thread control */
+static int64_t control_step(void *arg, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = arg;
+    if (push_state(consumer) != PUSH_RUNNING)
+        return SCHED_NEVER;
+    int64_t next_ns = rebalance_step(consumer, now_ns);
+    next_ns = earlier(next_ns, push_pull_step(consumer, now_ns));
+    next_ns = earlier(next_ns, push_offsets_step(consumer, now_ns));
+    return earlier(next_ns, push_pool_step(consumer, now_ns));
+}
+
+/* ---- life ---- */
+
+enum tern_code tern_push_consumer_create(const struct tern_consumer_options *options,
+                                         struct tern_push_consumer **out, struct tern_error *err)
+{
+    *out = NULL;
+    if (!options || !options->group[0])
+        return error_set(err, TERN_INVALID, "a consumer needs a group");
+    struct tern_push_consumer *consumer = calloc(1, sizeof *consumer);
+    if (!consumer)
+        return error_set(err, TERN_NO_MEMORY, "consumer of group %s", options->group);
+    consumer->magic = PUSH_MAGIC;
+    consumer->refs = 1;
+    consumer->options = *options;
+    enum tern_code code = push_pool_init(consumer);
+    if (code != TERN_OK) {
+        free(consumer);
+        return error_set(err, code, "consumer of group %s", options->group);
+    }
+    lock_init(&consumer->lock, LOCK_CONSUMER);
+    failed_addresses_init(&consumer->failed);
+    snprintf(consumer->retry_topic, sizeof consumer->retry_topic, "%s%s", RETRY_TOPIC_PREFIX,
+             options->group);
+    struct instance_options instance;
+    consumer_options_instance(&consumer->options, &instance);
+    code = instance_get(&instance, &consumer->instance, err);
+    if (code != TERN_OK) {
+        push_unref(consumer);
+        return code;
+    }
+    consumer->env = instance_env(consumer->instance);
+    consumer->member = (struct instance_consumer){.group = consumer->options.group,
+                                                  .describe = describe,
+                                                  .on_rebalance = on_rebalance,
+                                                  .arg = consumer};
+    *out = consumer;
+    return TERN_OK;
+}
+
+enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
+                                           tern_message_listener listener, void *arg)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    if (push_state(consumer) != PUSH_CREATED)
+        return TERN_STATE;
+    if (!listener)
+        return TERN_INVALID;
+    consumer->listener = listener;
+    consumer->listener_arg = arg;
+    return TERN_OK;
+}
+
+/* CREATED → STARTING when all that is needed is there. */
+static enum tern_code begin_start(struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    lock_acquire(&consumer->lock);
+    enum push_state state = push_state(consumer);
+    bool subscribed = false;
+    for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
+        subscribed = subscribed || topic->filter;
+    bool good = state == PUSH_CREATED && subscribed && consumer->listener;
+    if (good)
+        atomic_store(&consumer->state, PUSH_STARTING);
+    lock_release(&consumer->lock);
+    if (good)
+        return TERN_OK;
+    if (state != PUSH_CREATED)
+        return error_set(err, TERN_STATE, "the consumer of group %s is in the state \"%s\"",
+                         consumer->options.group, state_texts[state]);
+    return error_set(err, TERN_STATE, "the consumer of group %s has no %s",
+                     consumer->options.group, subscribed ? "listener" : "subscription");
+}
+
+/* Group, model, topics and expressions, once per start. */
+static void log_start(struct tern_push_consumer *consumer)
+{
+    struct log *log = consumer->env->log;
+    log_info(log, "consumer_start", "group=%s client=%s model=CLUSTERING from=%s strategy=AVG",
+             consumer->options.group, instance_client_id(consumer->instance),
+             from_texts[consumer->options.from]);
+    for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
+        if (topic->filter)
+            log_info(log, "consumer_subscription", "group=%s topic=%s expression=\"%s\"",
+                     consumer->options.group, topic->name, subscription_text(topic->filter->tags));
+}
+
+/* Routes of all topics, as far as they can be had soon. */
+static void first_routes(struct tern_push_consumer *consumer)
+{
+    int64_t deadline_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(START_ROUTES_MS);
+    lock_acquire(&consumer->lock);
+    struct push_topic *topics = consumer->topics;
+    lock_release(&consumer->lock);
+    for (const struct push_topic *topic = topics; topic; topic = topic->next) {
+        struct route *route;
+        struct tern_error err;
+        enum tern_code code =
+            instance_route(consumer->instance, topic->name, deadline_ns, &route, &err);
+        if (code == TERN_OK)
+            route_unref(route);
+        else if (!topic->retry)
+            log_warn(consumer->env->log, "consumer_no_route", "group=%s topic=%s reason=\"%s\"",
+                     consumer->options.group, topic->name, error_text(&err, code));
+    }
+}
+
+static enum tern_code start_steps(struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    if (strlen(consumer->retry_topic) <= TOPIC_NAME_MAX) {
+        enum tern_code code = subscribe(consumer, consumer->retry_topic, "*", err);
+        if (code != TERN_OK)
+            return code;
+    } else {
+        log_warn(consumer->env->log, "consumer_without_retry_topic", "group=%s limit_bytes=%d",
+                 consumer->options.group, (int)TOPIC_NAME_MAX);
+    }
+    log_start(consumer);
+    enum tern_code code = instance_add_consumer(consumer->instance, &consumer->member, err);
+    if (code != TERN_OK)
+        return code;
+    consumer->joined = true;
+    code = instance_start(consumer->instance, err);
+    if (code != TERN_OK)
+        return code;
+    first_routes(consumer);
+    instance_heartbeat_now(consumer->instance, START_HEARTBEAT_MS);
+    atomic_store(&consumer->state, PUSH_RUNNING);
+    consumer->rebalance_due_ns = clock_mono_ns(consumer->env->clock);
+    consumer->commit_due_ns =
+        consumer->rebalance_due_ns + ms_to_ns(consumer->options.commit_interval_ms);
+    struct task *control;
+    code = task_start(consumer->env->sched, "tern-push", control_step, consumer, &control);
+    if (code != TERN_OK)
+        return error_set(err, code, "control task of group %s", consumer->options.group);
+    lock_acquire(&consumer->lock);
+    consumer->control = control;
+    lock_release(&consumer->lock);
+    task_wake(control); /* for what was noted before the pointer was there */
+    return TERN_OK;
+}
+
+enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    enum tern_code code = begin_start(consumer, err);
+    if (code != TERN_OK)
+        return code;
+    code = start_steps(consumer, err);
+    if (code == TERN_OK)
+        return TERN_OK;
+    atomic_store(&consumer->state, PUSH_START_FAILED);
+    if (consumer->joined)
+        instance_remove_consumer(consumer->instance, &consumer->member);
+    consumer->joined = false;
+    return code;
+}
+
+static enum tern_code set_suspended(struct tern_push_consumer *consumer, bool suspended)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    if (push_state(consumer) != PUSH_RUNNING)
+        return TERN_STATE;
+    push_pool_suspend(consumer, suspended);
+    return TERN_OK;
+}
+
+enum tern_code tern_push_consumer_suspend(struct tern_push_consumer *consumer)
+{
+    return set_suspended(consumer, true);
+}
+
+enum tern_code tern_push_consumer_resume(struct tern_push_consumer *consumer)
+{
+    return set_suspended(consumer, false);
+}
+
+/* The control task has stopped: nobody else changes the lists. */
+static void release_queues(struct tern_push_consumer *consumer)
+{
+    for (;;) {
+        lock_acquire(&consumer->lock);
+        struct push_queue *queue = consumer->leaving;
+        if (queue)
+            consumer->leaving = queue->next;
+        lock_release(&consumer->lock);
+        if (!queue)
+            return;
+        push_queue_unref(queue);
+    }
+}
+
+enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, int64_t timeout_ms)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    if (push_pool_in_listener(consumer))
+        return TERN_STATE;
+    lock_acquire(&consumer->lock);
+    bool running = push_state(consumer) == PUSH_RUNNING;
+    if (running)
+        atomic_store(&consumer->state, PUSH_STOPPING);
+    struct task *control = consumer->control;
+    consumer->control = NULL;
+    lock_release(&consumer->lock);
+    if (!running)
+        return TERN_STATE;
+    task_stop(control);
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
+    bool idle = push_pool_stop(consumer, now_ns + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0));
+    while (consumer->queues)
+        push_queue_drop(consumer->queues);
+    push_offsets_flush(consumer,
+                       clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
+    release_queues(consumer);
+    instance_remove_consumer(consumer->instance, &consumer->member);
+    consumer->joined = false;
+    atomic_store(&consumer->state, PUSH_SHUT_DOWN);
+    log_info(consumer->env->log, "consumer_stop", "group=%s consumed=%llu listeners_left=%d",
+             consumer->options.group, (unsigned long long)counter_get(&consumer->consumed), !idle);
+    return idle ? TERN_OK : TERN_TIMEOUT;
+}
+
+void tern_push_consumer_destroy(struct tern_push_consumer *consumer)
+{
+    if (!consumer)
+        return;
+    ENSURE(consumer->magic == PUSH_MAGIC && !push_pool_in_listener(consumer));
+    enum tern_code code = tern_push_consumer_shutdown(consumer, DESTROY_WAIT_MS);
+    if (code == TERN_TIMEOUT)
+        log_warn(consumer->env->log, "consumer_listener_still_runs", "group=%s",
+                 consumer->options.group);
+    push_pool_join(consumer);
+    push_pool_discard(consumer);
+    instance_unref(consumer->instance);
+    push_unref(consumer);
+}
+
+void tern_push_consumer_stats(struct tern_push_consumer *consumer,
+                              struct tern_consumer_stats *stats)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    *stats = (struct tern_consumer_stats){
+        .pulled = counter_get(&consumer->pulled),
+        .consumed = counter_get(&consumer->consumed),
+        .failed = counter_get(&consumer->failed_messages),
+        .sent_back = counter_get(&consumer->sent_back),
+        .duplicates_dropped = counter_get(&consumer->duplicates),
+        .flow_controlled = counter_get(&consumer->flow_controlled),
+    };
+    lock_acquire(&consumer->lock);
+    stats->queues = consumer->queue_count;
+    for (const struct push_queue *queue = consumer->queues; queue; queue = queue->next)
+        stats->cached += atomic_load_explicit(&queue->cached, memory_order_relaxed);
+    lock_release(&consumer->lock);
+}

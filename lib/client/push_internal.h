@@ -1,0 +1,315 @@
+/*
+ * The inside of a push consumer, shared by push_*.c and rebalance.c. Read this first.
+ *
+ *   push_consumer.c   life cycle, subscriptions, the control task
+ *   rebalance.c       which queues are ours
+ *   push_offsets.c    where a queue begins, and its progress at the broker
+ *   push_pull.c       one pull under way per queue, answers into the window and to the pool
+ *   push_consume.c    the pool: listeners, failed messages, retries
+ *
+ *                 ┌───────────── control task (never waits) ─────────────┐
+ *    rebalance ──►│ NEW ──► ASKING ──► READY ◄──► PULLING                │
+ *                 │          (start     │            │ answer            │
+ *                 │          offset)    ▼            ▼                   │
+ *                 │               MOVING ◄── reset, offset illegal       │
+ *                 └──────────────────────────────────────────────────────┘
+ *                                          │ chunks of messages
+ *                                          ▼
+ *                    pool of workers ──► listener ──► window_mark() ──► commit point
+ *
+ * A queue that must begin elsewhere is never rewound: it is dropped, and a new object takes its place, so
+ * that late answers and late marks of the old one fall into a window nobody reads (their generation).
+ *
+ * Threads: the control task moves queues between states; ASKING and PULLING belong to the callback of the
+ * one call under way, which hands the queue back. Workers mark windows without locks. Application threads
+ * start, stop and subscribe.
+ *
+ * Locks: consumer->lock, pool.lock and failed.lock are all of rank CONSUMER and never nested; nothing is
+ * called with one held but task_wake(), which takes none.
+ *
+ * References: the handle, every queue and every call hold the consumer; lists, chunks and calls hold queues.
+ */
+#ifndef CLIENT_PUSH_INTERNAL_H
+#define CLIENT_PUSH_INTERNAL_H
+
+#include <tern/consumer.h>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/names.h"
+#include "base/sched.h"
+#include "base/subscription.h"
+#include "client/broker_pick.h"
+#include "client/consumer_options.h"
+#include "client/instance.h"
+#include "client/window.h"
+#include "rpc/client.h"
+
+#define PUSH_MAGIC 0x5455534855434F4EULL
+
+enum {
+    PULL_SUSPEND_MS = 15000, /* how long a broker holds a pull */
+    PULL_TIMEOUT_MS = 30000,
+    FLOW_PAUSE_MS = 50,
+    ERROR_PAUSE_MS = 3000,
+    ELSEWHERE_PAUSE_MS = 50, /* before trying another address of the set */
+    BROKER_FLOW_PAUSE_MS = 20,
+    QUICK_ANSWER_MS = 50, /* "nothing new" sooner than that was not a long poll */
+    REBALANCE_MS = 20000,
+    ROUTE_WAIT_MS = 1000, /* between looks for a route that was missing */
+    QUEUE_IDLE_MS = 120000,
+    LOCAL_RETRY_MS = 5000,
+    SEND_BACK_TIMEOUT_MS = 5000,
+    CONSUME_TIMEOUT_MS = 15 * 60 * 1000,
+    LEAVE_COMMITS_MAX = 3, /* attempts to commit a queue that is ours no more */
+    PUSH_TOPICS_MAX = 1024
+};
+
+/* One row per state: name in texts. */
+#define PUSH_STATE_TABLE(X)                                                                        \
+    X(CREATED, "created")                                                                          \
+    X(STARTING, "starting")                                                                        \
+    X(RUNNING, "running")                                                                          \
+    X(START_FAILED, "start failed")                                                                \
+    X(STOPPING, "shutting down")                                                                   \
+    X(SHUT_DOWN, "shut down")
+
+enum push_state {
+#define PUSH_STATE_ENUM_(name, text) PUSH_##name,
+    PUSH_STATE_TABLE(PUSH_STATE_ENUM_)
+#undef PUSH_STATE_ENUM_
+};
+
+/* What a topic's messages must match; immutable, shared by the topic, its queues and its pulls. */
+struct push_filter {
+    _Atomic uint32_t refs;
+    struct subscription *tags;
+    int64_t version; /* wall clock ms of the change, rising */
+};
+
+/* The answer to "who is in the group", as it came. */
+struct push_members {
+    size_t count;
+    char *ids[]; /* into one block behind */
+};
+
+/* A topic that was ever subscribed to; lives as long as the consumer. */
+struct push_topic {
+    struct push_topic *next; /* set once; the list only grows at its head (consumer->lock) */
+    struct tern_push_consumer *consumer;
+    char name[128];
+    bool retry;                 /* %RETRY%group */
+    struct push_filter *filter; /* consumer->lock; NULL: not subscribed now */
+    /* consumer->lock: the call's answer on its way to the control task */
+    bool asking, answered;
+    struct push_members *answer; /* NULL: failed */
+    /* the control task's */
+    size_t next_broker; /* whom to ask */
+    bool again;         /* ask once more after the answer under way */
+    bool complained;    /* no route: logged once */
+};
+
+struct offset_version {
+    uint64_t epoch, counter;
+};
+
+static inline bool offset_version_newer(const Tern__Wire__OffsetVersion *wire,
+                                        const struct offset_version *than)
+{
+    return wire && (wire->epoch > than->epoch ||
+                    (wire->epoch == than->epoch && wire->counter > than->counter));
+}
+
+enum queue_state { QUEUE_NEW, QUEUE_ASKING, QUEUE_READY, QUEUE_PULLING, QUEUE_MOVING };
+
+/* A queue that is (or was) ours; RocketMQ's ProcessQueue and PullRequest in one. */
+struct push_queue {
+    struct push_queue *next; /* consumer->queues or ->leaving; consumer->lock */
+    _Atomic uint32_t refs;
+    struct tern_push_consumer *consumer; /* holds a reference */
+    struct tern_queue id;
+    _Atomic bool dropped;   /* set once, with consumer->lock */
+    _Atomic bool hurry;     /* a worker made room: no need to wait for due_ns */
+    _Atomic bool throttled; /* flow control waits for room */
+
+    /* consumer->lock */
+    enum queue_state state;
+    int64_t due_ns; /* NEW, READY, MOVING: when the control task looks again */
+    struct push_filter *filter;
+    struct rpc_peer *peer; /* of the last pull; NULL: choose */
+    int64_t peer_id;
+    bool committing;
+    bool no_commit;            /* reset at the broker: our progress means nothing any more */
+    int64_t committed;         /* what the broker has acknowledged, -1: nothing */
+    unsigned leave_attempts;
+
+    /* the state's owner's: control task, or callback in ASKING and PULLING */
+    bool positioned;           /* window and next_offset mean something; under the lock for others */
+    int64_t next_offset;       /* of the next pull */
+    int64_t newest;            /* highest offset delivered, -1: none */
+    int64_t suggested_id;
+    int64_t asked_id;          /* broker id that the call under way went to */
+    struct offset_version version;
+    _Atomic int64_t active_ns; /* the loop's last sign of life */
+    int64_t pulled_ns;         /* start of the call under way */
+    int64_t moved_offset;      /* MOVING: where to begin anew */
+    struct offset_version moved_version;
+    bool moved_reset;          /* MOVING: by the broker's word, drop what is in flight */
+    unsigned failures;         /* errors, or answers without progress, in a row */
+    uint64_t flow_waits[3];    /* by cause */
+
+    _Atomic uint32_t cached;   /* messages waiting or running */
+    _Atomic int64_t cached_bytes;
+    struct window window;
+};
+
+/* Messages of one pull, handed to the pool as a whole; workers claim them batch by batch. */
+struct push_chunk {
+    struct push_chunk *prev, *next; /* pool.lock */
+    bool listed;                    /* in pool.open; pool.lock */
+    struct push_queue *queue;       /* holds a reference */
+    _Atomic uint32_t refs;
+    _Atomic uint32_t claimed;       /* may run past count */
+    uint32_t count;
+    int64_t due_ns;                 /* of a local retry */
+    struct tern_message *messages[];
+};
+
+enum { BATCH_NONE, BATCH_RUNNING, BATCH_EXPIRED };
+
+struct push_worker {
+    struct tern_push_consumer *consumer;
+    struct task *task;
+    bool awake;                         /* pool.lock */
+    /* the batch in the listener: published by state, read with pool.lock by the one who expires it */
+    _Atomic int64_t since_ns;           /* 0: no listener runs */
+    _Atomic int state;
+    struct push_queue *queue;
+    struct tern_message **messages;
+    uint32_t count;
+};
+
+struct push_pool {
+    struct lock lock;
+    struct push_chunk *fresh, *fresh_end; /* nobody has begun them */
+    struct push_chunk *open;              /* begun, with messages left; newest first */
+    struct push_chunk *later, *later_end; /* local retries by due time */
+    uint32_t fresh_messages;
+    struct push_worker **workers;         /* room for options.threads; grows by one, never shrinks */
+    _Atomic uint32_t worker_count;
+    bool suspended, stopping;
+    uint32_t running;                     /* workers between take and put */
+    struct latch *idle;                   /* a shutdown waits for running to be 0 */
+    _Atomic bool halted;                  /* suspended or stopping, for a look without the lock */
+    _Atomic bool want_worker;             /* the control task starts one */
+    _Atomic bool watching;                /* the control task looks every few ms */
+    unsigned idle_steps;                  /* the control task's */
+    _Atomic int64_t average_ns;           /* of the listener per message, smoothed */
+};
+
+struct tern_push_consumer {
+    uint64_t magic;
+    _Atomic uint32_t refs;
+    struct tern_consumer_options options;
+    const struct env *env;
+    struct instance *instance; /* the handle's */
+    struct instance_consumer member;
+    bool joined; /* in the instance's table */
+    char retry_topic[sizeof RETRY_TOPIC_PREFIX + GROUP_NAME_MAX];
+    tern_message_listener listener;
+    void *listener_arg;
+
+    struct lock lock;
+    _Atomic int state;        /* enum push_state; changed with lock */
+    struct task *control;     /* lock */
+    struct push_topic *topics; /* lock */
+    struct push_queue *queues, *leaving; /* lock; changed by the control task, or when it is stopped */
+    uint32_t queue_count;     /* lock */
+    uint32_t commits_open;    /* lock: commit calls under way */
+    struct latch *commits_done; /* lock: a shutdown waits for them */
+
+    _Atomic bool rebalance_wanted, commit_wanted;
+    int64_t rebalance_due_ns, commit_due_ns, expire_due_ns; /* the control task's */
+
+    struct failed_addresses failed;
+    struct push_pool pool;
+
+    _Atomic uint64_t pulled, consumed, failed_messages, sent_back, duplicates, flow_controlled;
+};
+
+/* ---- push_consumer.c ---- */
+
+static inline enum push_state push_state(const struct tern_push_consumer *consumer)
+{
+    return (enum push_state)atomic_load_explicit(&consumer->state, memory_order_acquire);
+}
+
+void push_ref(struct tern_push_consumer *consumer);
+void push_unref(struct tern_push_consumer *consumer);
+/* Makes the control task look around. @thread any @locks takes:CONSUMER */
+void push_wake(struct tern_push_consumer *consumer);
+void push_filter_unref(struct push_filter *filter); /* NULL allowed */
+
+/* ---- rebalance.c ---- */
+
+/* Runs what is due; returns when it wants to run again. @thread control @locks takes:CONSUMER */
+int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns);
+
+/* ---- push_pull.c ---- */
+
+/*
+ * A queue in state NEW, in no list yet; takes a reference to the filter. TERN_NO_MEMORY.
+ */
+MUST_CHECK enum tern_code push_queue_create(struct tern_push_consumer *consumer,
+                                            const struct tern_queue *id,
+                                            struct push_filter *filter, struct push_queue **out);
+void push_queue_ref(struct push_queue *queue);
+void push_queue_unref(struct push_queue *queue);
+/* Ends the queue's life as ours; it stays in `leaving` until its progress is committed. @thread control */
+void push_queue_drop(struct push_queue *queue);
+/* Sets the starting point: READY at once. @thread the state's owner */
+void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
+                         const Tern__Wire__OffsetVersion *version);
+/* Hands the queue back to the control task, to be looked at in delay_ms. @thread the state's owner */
+void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms);
+/* Growing pause for the failures counted: first_ms, doubled each time, up to ERROR_PAUSE_MS. */
+int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms);
+/* All queues whose time has come. @thread control */
+int64_t push_pull_step(struct tern_push_consumer *consumer, int64_t now_ns);
+
+/* ---- push_offsets.c ---- */
+
+/* Asks where a NEW queue begins; it is ASKING until the answer. @thread control */
+void push_offsets_ask(struct push_queue *queue, int64_t now_ns);
+/* Commits what changed when it is time. @thread control */
+int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns);
+/* One CommitOffsetRequest per broker for all that changed. @thread control, or when it is stopped */
+void push_offsets_commit(struct tern_push_consumer *consumer, int64_t now_ns);
+/* Commits, and waits for the answers until the deadline. @thread application */
+void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns);
+
+/* ---- push_consume.c ---- */
+
+MUST_CHECK enum tern_code push_pool_init(struct tern_push_consumer *consumer);
+void push_pool_fini(struct tern_push_consumer *consumer);
+/* Frees what was never handed out. After push_pool_join(), or when late answers may have added some. */
+void push_pool_discard(struct tern_push_consumer *consumer);
+/* Takes the chunk (and its messages). @thread any but a worker in its listener */
+void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk);
+struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count);
+/* Due retries, stuck or missing workers, expired listeners. @thread control */
+int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns);
+void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended);
+/* No further message is handed out; true when no listener runs at the deadline. @thread application */
+bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns);
+/* Waits for the workers, however long their listeners take. @thread application */
+void push_pool_join(struct tern_push_consumer *consumer);
+/* Whether the calling thread is inside this consumer's listener. */
+bool push_pool_in_listener(const struct tern_push_consumer *consumer);
+/* Sends a message back to its broker, level as on the wire; takes the message. @thread any */
+void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level);
+
+#endif

@@ -1,0 +1,646 @@
+/*
+ * Pulling: one pull under way per queue, its answer into the window and to the pool, and the next pull.
+ *
+ *   READY ──room?──► PULLING ──answer──► decode, compare tags, window_admit, push_pool_add ─┐
+ *     ▲  no: 50 ms                                                                          │
+ *     └── slow way, by the control task: pauses, another address ◄── else ── same peer, room ┘ at once
+ *
+ * The usual case never leaves the transport's thread: the callback of one pull starts the next. Whatever
+ * needs a choice (another address, a pause, a new beginning) goes through the control task.
+ *
+ * Invariants: next_offset never falls within a queue object's life; an offset becomes "done" without a
+ * listener only when the answer of a broker has passed it; nothing that a slave says moves a queue to an
+ * offset that no message led to.
+ *
+ * Failure modes: no answer or no connection → another address of the set at once, then with growing pauses;
+ * errors → 3 s; answers without progress → growing pauses, so that no broker can make this spin; an offset
+ * outside the queue → a new queue object at the corrected one, once nothing is in flight.
+ */
+#include "client/push_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/props.h"
+#include "client/message_internal.h"
+#include "client/message_retry.h"
+
+enum { PULL_COUNT_MAX = 1024, DUE_BATCH = 64 };
+
+enum flow_cause { FLOW_COUNT, FLOW_BYTES, FLOW_SPAN, FLOW_NONE };
+static const char *const flow_names[] = {"count", "bytes", "span"};
+
+/* ---- life ---- */
+
+enum tern_code push_queue_create(struct tern_push_consumer *consumer, const struct tern_queue *id,
+                                 struct push_filter *filter, struct push_queue **out)
+{
+    *out = NULL;
+    struct push_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return TERN_NO_MEMORY;
+    /* Twice the span, so that gaps of filtered messages seldom stop the pull. */
+    size_t capacity = 2 * (size_t)(consumer->options.max_span + consumer->options.pull_batch);
+    if (window_init(&queue->window, capacity) != TERN_OK) {
+        free(queue);
+        return TERN_NO_MEMORY;
+    }
+    queue->refs = 1;
+    queue->id = *id;
+    queue->state = QUEUE_NEW;
+    queue->committed = -1;
+    queue->newest = -1;
+    queue->active_ns = clock_mono_ns(consumer->env->clock);
+    queue->due_ns = queue->active_ns;
+    queue->filter = filter;
+    atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    queue->consumer = consumer;
+    push_ref(consumer);
+    *out = queue;
+    return TERN_OK;
+}
+
+void push_queue_ref(struct push_queue *queue)
+{
+    atomic_fetch_add_explicit(&queue->refs, 1, memory_order_relaxed);
+}
+
+void push_queue_unref(struct push_queue *queue)
+{
+    if (atomic_fetch_sub_explicit(&queue->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    ENSURE(!queue->peer);
+    struct tern_push_consumer *consumer = queue->consumer;
+    window_fini(&queue->window);
+    push_filter_unref(queue->filter);
+    free(queue);
+    push_unref(consumer);
+}
+
+/* @locks takes:CONSUMER */
+static struct rpc_peer *take_peer(struct push_queue *queue)
+{
+    lock_acquire(&queue->consumer->lock);
+    struct rpc_peer *peer = queue->peer;
+    queue->peer = NULL;
+    lock_release(&queue->consumer->lock);
+    return peer;
+}
+
+void push_queue_drop(struct push_queue *queue)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    lock_acquire(&consumer->lock);
+    struct push_queue **link = &consumer->queues;
+    while (*link != queue)
+        link = &(*link)->next;
+    *link = queue->next;
+    consumer->queue_count--;
+    atomic_store(&queue->dropped, true);
+    bool leaves = queue->positioned && !queue->no_commit;
+    if (leaves) {
+        queue->next = consumer->leaving;
+        consumer->leaving = queue;
+    }
+    lock_release(&consumer->lock);
+    struct rpc_peer *peer = take_peer(queue);
+    if (peer)
+        rpc_peer_unref(peer);
+    if (!leaves)
+        push_queue_unref(queue);
+}
+
+void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
+                         const Tern__Wire__OffsetVersion *version)
+{
+    window_reset(&queue->window, offset);
+    queue->next_offset = offset;
+    queue->newest = -1;
+    queue->failures = 0;
+    if (version)
+        queue->version = (struct offset_version){version->epoch, version->counter};
+    lock_acquire(&queue->consumer->lock);
+    queue->committed = committed;
+    queue->positioned = true;
+    lock_release(&queue->consumer->lock);
+}
+
+void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    int64_t due_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(delay_ms);
+    lock_acquire(&consumer->lock);
+    queue->state = state;
+    queue->due_ns = due_ns;
+    lock_release(&consumer->lock);
+    push_wake(consumer);
+}
+
+int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms)
+{
+    unsigned shift = queue->failures < 16 ? queue->failures : 16;
+    queue->failures++;
+    int64_t pause_ms = first_ms << shift;
+    return pause_ms < ERROR_PAUSE_MS ? pause_ms : ERROR_PAUSE_MS;
+}
+
+/* ---- flow control ---- */
+
+static enum flow_cause flow_cause(struct push_queue *queue, bool half)
+{
+    const struct tern_consumer_options *options = &queue->consumer->options;
+    int64_t cached = atomic_load_explicit(&queue->cached, memory_order_relaxed);
+    int64_t bytes = atomic_load_explicit(&queue->cached_bytes, memory_order_relaxed);
+    if (cached > (half ? options->pull_threshold / 2 : options->pull_threshold))
+        return FLOW_COUNT;
+    if (bytes > (half ? options->pull_threshold_bytes / 2 : options->pull_threshold_bytes))
+        return FLOW_BYTES;
+    if (queue->newest - window_left(&queue->window) > options->max_span ||
+        window_full(&queue->window))
+        return FLOW_SPAN;
+    return FLOW_NONE;
+}
+
+static void flow_log(struct push_queue *queue, enum flow_cause cause)
+{
+    uint64_t times = ++queue->flow_waits[cause];
+    struct tern_push_consumer *consumer = queue->consumer;
+    counter_add(&consumer->flow_controlled, 1);
+    if (times != 1 && times % 1000 != 0)
+        return;
+    int64_t bytes = atomic_load_explicit(&queue->cached_bytes, memory_order_relaxed);
+    log_warn(consumer->env->log, "consumer_flow_control",
+             "cause=%s group=%s topic=%s broker=%s queue=%d min_offset=%lld max_offset=%lld "
+             "cached=%u mib=%.1f times=%llu",
+             flow_names[cause], consumer->options.group, queue->id.topic, queue->id.broker_name,
+             queue->id.queue_id, (long long)window_left(&queue->window), (long long)queue->newest,
+             (unsigned)atomic_load_explicit(&queue->cached, memory_order_relaxed),
+             (double)bytes / (1024 * 1024), (unsigned long long)times);
+}
+
+/* true: too much is cached, the queue pauses; a worker that makes room shortens the pause. */
+static bool flow_paused(struct push_queue *queue)
+{
+    enum flow_cause cause = flow_cause(queue, false);
+    if (cause == FLOW_NONE)
+        return false;
+    flow_log(queue, cause);
+    if (cause != FLOW_SPAN) {
+        atomic_store(&queue->throttled, true);
+        /* Room made before the flag was seen would be announced by nobody. */
+        if (flow_cause(queue, true) == FLOW_NONE)
+            atomic_store(&queue->hurry, true);
+    }
+    return true;
+}
+
+/* ---- asking ---- */
+
+static void on_pulled(struct rpc_call *call, void *arg);
+
+/* The connection of the last pull when the broker wants no other; else NULL. The caller's. */
+static struct rpc_peer *same_peer(struct push_queue *queue)
+{
+    lock_acquire(&queue->consumer->lock);
+    struct rpc_peer *peer = NULL;
+    if (queue->peer && queue->peer_id == queue->suggested_id)
+        peer = rpc_peer_ref(queue->peer);
+    lock_release(&queue->consumer->lock);
+    if (peer && !rpc_peer_up(peer)) {
+        rpc_peer_unref(peer);
+        peer = NULL;
+    }
+    return peer;
+}
+
+/* Keeps the chosen peer for the next pulls. @locks takes:CONSUMER */
+static void keep_peer(struct push_queue *queue, const struct broker_choice *choice)
+{
+    lock_acquire(&queue->consumer->lock);
+    struct rpc_peer *old = queue->peer;
+    bool dropped = atomic_load(&queue->dropped);
+    queue->peer = dropped ? NULL : rpc_peer_ref(choice->peer);
+    queue->peer_id = choice->broker_id;
+    lock_release(&queue->consumer->lock);
+    if (old)
+        rpc_peer_unref(old);
+}
+
+/* Sends the pull; the queue is PULLING, or dropped. @locks takes:CONSUMER */
+static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    struct rpc_call *call;
+    enum tern_code code = rpc_call_create(peer, 0, &call);
+    if (code != TERN_OK) {
+        push_queue_yield(queue, QUEUE_READY, push_queue_backoff_ms(queue, 100));
+        return;
+    }
+    lock_acquire(&consumer->lock);
+    queue->state = QUEUE_PULLING;
+    struct push_filter *filter = queue->filter;
+    atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    lock_release(&consumer->lock);
+
+    Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
+    version.epoch = queue->version.epoch;
+    version.counter = queue->version.counter;
+    Tern__Wire__PullRequest pull = TERN__WIRE__PULL_REQUEST__INIT;
+    pull.group = frame_bytes(consumer->options.group, strlen(consumer->options.group));
+    pull.topic = frame_bytes(queue->id.topic, strlen(queue->id.topic));
+    pull.queue_id = queue->id.queue_id;
+    pull.offset = queue->next_offset;
+    pull.max_count = consumer->options.pull_batch;
+    pull.suspend_timeout_ms = PULL_SUSPEND_MS;
+    pull.commit_offset = window_left(&queue->window);
+    pull.has_commit = pull.commit_offset > 0;
+    pull.has_subscription = true;
+    pull.expression = (char *)(uintptr_t)subscription_text(filter->tags);
+    pull.subscription_version = filter->version;
+    pull.offset_version = &version;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    request.body_case = TERN__WIRE__REQUEST__BODY_PULL;
+    request.pull = &pull;
+
+    call->user = filter; /* the one that the answer is compared with */
+    queue->pulled_ns = clock_mono_ns(consumer->env->clock);
+    push_queue_ref(queue);
+    rpc_call_start(call, &request, 0, PULL_TIMEOUT_MS, on_pulled, queue);
+}
+
+/* Pulls when there is room. The fast way knows only the peer of the last pull. @thread the owner */
+static void pull_on(struct push_queue *queue, bool may_choose)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (flow_paused(queue)) {
+        push_queue_yield(queue, QUEUE_READY, FLOW_PAUSE_MS);
+        return;
+    }
+    struct rpc_peer *peer = same_peer(queue);
+    if (!peer && !may_choose) {
+        push_queue_yield(queue, QUEUE_READY, 0);
+        return;
+    }
+    if (!peer) {
+        struct broker_choice choice;
+        struct tern_error err;
+        if (broker_pick_cached(consumer->instance, &consumer->failed, &queue->id,
+                               queue->suggested_id, false, &choice, &err) != TERN_OK) {
+            log_warn(consumer->env->log, "consumer_pull_nowhere", "group=%s queue=%d reason=\"%s\"",
+                     consumer->options.group, queue->id.queue_id, err.text);
+            push_queue_yield(queue, QUEUE_READY, push_queue_backoff_ms(queue, 100));
+            return;
+        }
+        keep_peer(queue, &choice);
+        peer = choice.peer;
+    }
+    queue->asked_id = queue->peer_id;
+    start_pull(queue, peer);
+    rpc_peer_unref(peer);
+}
+
+/* ---- answers ---- */
+
+/* What the callback decides: pull at once (0 or more ms), or the queue was handed over already. */
+enum { PULL_AT_ONCE = 0, HANDED_OVER = -1 };
+
+/* To begin anew elsewhere; offset -1: where the broker says when asked. */
+static int64_t move_queue(struct push_queue *queue, int64_t offset,
+                          const Tern__Wire__OffsetVersion *version, bool reset)
+{
+    queue->moved_offset = offset;
+    queue->moved_version = queue->version;
+    if (version)
+        queue->moved_version = (struct offset_version){version->epoch, version->counter};
+    queue->moved_reset = reset;
+    push_queue_yield(queue, QUEUE_MOVING, 0);
+    return HANDED_OVER;
+}
+
+static int64_t pause_queue(struct push_queue *queue, int64_t pause_ms)
+{
+    push_queue_yield(queue, QUEUE_READY, pause_ms);
+    return HANDED_OVER;
+}
+
+/* The same offset was answered again. */
+static int64_t no_progress(struct push_queue *queue, const char *what)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (queue->asked_id != 0)
+        queue->suggested_id = 0; /* a slave that lags: the master knows */
+    int64_t pause_ms = push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS);
+    if (queue->failures == 1 || queue->failures % 1000 == 0)
+        log_warn(consumer->env->log, "consumer_no_progress",
+                 "group=%s topic=%s broker=%s queue=%d offset=%lld broker_id=%lld answer=%s "
+                 "times=%u",
+                 consumer->options.group, queue->id.topic, queue->id.broker_name,
+                 queue->id.queue_id, (long long)queue->next_offset, (long long)queue->asked_id, what,
+                 queue->failures);
+    return pause_queue(queue, pause_ms);
+}
+
+/* Whether the consumer wants the message, by the tag's text. */
+static bool wanted(const struct push_filter *filter, const struct tern_message *message)
+{
+    if (subscription_matches_all(filter->tags))
+        return true;
+    size_t len;
+    const uint8_t *props = message_props(message, &len);
+    struct slice tag = {.ptr = NULL};
+    return props_get(props, len, PROP_TAGS, &tag) &&
+           subscription_match_tag(filter->tags, tag.ptr, tag.len);
+}
+
+static void chunk_discard(struct push_chunk *chunk, uint32_t from)
+{
+    for (uint32_t i = from; i < chunk->count; i++)
+        tern_message_unref(chunk->messages[i]);
+    chunk->count = from;
+}
+
+/*
+ * Drops from the chunk what was not asked for (counted as duplicates) and what does not match; fills the
+ * offsets of the rest and raises *next above them.
+ */
+static void sift(struct push_queue *queue, const struct push_filter *filter,
+                 struct push_chunk *chunk, int64_t *offsets, int64_t *next)
+{
+    uint32_t kept = 0;
+    int64_t least = queue->next_offset;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        struct tern_message *message = chunk->messages[i];
+        int64_t offset = tern_message_queue_offset(message);
+        bool asked_for = offset >= least;
+        if (!asked_for)
+            counter_add(&queue->consumer->duplicates, 1);
+        else
+            least = offset + 1;
+        if (asked_for && wanted(filter, message)) {
+            offsets[kept] = offset;
+            chunk->messages[kept++] = message;
+        } else {
+            tern_message_unref(message);
+        }
+    }
+    chunk->count = kept;
+    if (*next < least)
+        *next = least;
+}
+
+/* Hands the chunk to the pool, or frees it when nothing is left in it. */
+static void deliver(struct push_queue *queue, struct push_chunk *chunk)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    bool retry = strncmp(queue->id.topic, RETRY_TOPIC_PREFIX, strlen(RETRY_TOPIC_PREFIX)) == 0;
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        size_t size;
+        tern_message_body(chunk->messages[i], &size);
+        bytes += (int64_t)size;
+        if (retry)
+            message_restore_topic(chunk->messages[i]);
+    }
+    atomic_fetch_add_explicit(&queue->cached, chunk->count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&queue->cached_bytes, bytes, memory_order_relaxed);
+    counter_add(&consumer->pulled, chunk->count);
+    push_pool_add(consumer, chunk);
+}
+
+/* Messages came. */
+static int64_t found(struct push_queue *queue, struct rpc_call *call,
+                     const Tern__Wire__PullResponse *body)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    uint32_t cap = body->count < 1 ? 1 : body->count > PULL_COUNT_MAX ? PULL_COUNT_MAX
+                                                                      : (uint32_t)body->count;
+    struct push_chunk *chunk = push_chunk_create(queue, cap);
+    if (!chunk)
+        return pause_queue(queue, ERROR_PAUSE_MS);
+    size_t count = 0;
+    struct tern_error err;
+    enum tern_code code = message_decode_all(call, call->payload, call->payload_size,
+                                             queue->id.broker_name, chunk->messages, cap, &count,
+                                             &err);
+    chunk->count = (uint32_t)count;
+    int64_t next = body->next_offset;
+    if (code != TERN_OK) {
+        log_error(consumer->env->log, "consumer_answer_damaged",
+                  "group=%s topic=%s broker=%s queue=%d offset=%lld reason=\"%s\"",
+                  consumer->options.group, queue->id.topic, queue->id.broker_name,
+                  queue->id.queue_id, (long long)queue->next_offset, err.text);
+        next = queue->next_offset; /* what follows the last whole message is asked for again */
+    }
+    int64_t asked = queue->next_offset;
+    int64_t offsets[PULL_COUNT_MAX];
+    sift(queue, call->user, chunk, offsets, &next);
+    size_t admitted = window_admit(&queue->window, next, offsets, chunk->count,
+                                   &queue->next_offset);
+    chunk_discard(chunk, (uint32_t)admitted);
+    if (admitted > 0)
+        queue->newest = offsets[admitted - 1];
+    deliver(queue, chunk);
+    if (code != TERN_OK)
+        return pause_queue(queue, ERROR_PAUSE_MS);
+    if (queue->next_offset == asked)
+        return no_progress(queue, "FOUND");
+    queue->failures = 0;
+    return admitted > 0 ? consumer->options.pull_interval_ms : PULL_AT_ONCE;
+}
+
+/* Nothing for us up to next: passed over. */
+static int64_t passed(struct push_queue *queue, const Tern__Wire__PullResponse *body)
+{
+    if (body->next_offset <= queue->next_offset)
+        return no_progress(queue, "NO_MATCHED_MSG");
+    int64_t asked = queue->next_offset;
+    window_admit(&queue->window, body->next_offset, NULL, 0, &queue->next_offset);
+    if (queue->next_offset > asked)
+        queue->failures = 0;
+    return PULL_AT_ONCE; /* a full window pauses there */
+}
+
+/* The end of the queue, after the broker's wait. An end below our offset is a lagging slave's. */
+static int64_t nothing_new(struct push_queue *queue, const Tern__Wire__PullResponse *body,
+                           int64_t now_ns)
+{
+    if (queue->asked_id != 0 && body->max_offset < queue->next_offset)
+        queue->suggested_id = 0;
+    else if (body->next_offset > queue->next_offset)
+        window_admit(&queue->window, body->next_offset, NULL, 0, &queue->next_offset);
+    if (now_ns - queue->pulled_ns >= ms_to_ns(QUICK_ANSWER_MS)) {
+        queue->failures = 0;
+        return PULL_AT_ONCE;
+    }
+    /* Answered early: once is the broker's good right, again and again would spin. */
+    if (queue->failures++ == 0)
+        return PULL_AT_ONCE;
+    int64_t pause_ms = (int64_t)10 << (queue->failures < 8 ? queue->failures : 8);
+    return pause_queue(queue, pause_ms < 1000 ? pause_ms : 1000);
+}
+
+/* The offset is outside the queue. */
+static int64_t offset_illegal(struct push_queue *queue, const Tern__Wire__PullResponse *body)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (queue->asked_id != 0)
+        return no_progress(queue, "OFFSET_ILLEGAL");
+    log_warn(consumer->env->log, "consumer_offset_illegal",
+             "group=%s topic=%s broker=%s queue=%d offset=%lld min=%lld max=%lld corrected=%lld",
+             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
+             (long long)queue->next_offset, (long long)body->min_offset,
+             (long long)body->max_offset, (long long)body->next_offset);
+    if (body->next_offset < 0 || body->next_offset == queue->next_offset)
+        return pause_queue(queue, ERROR_PAUSE_MS);
+    return move_queue(queue, body->next_offset, NULL, false);
+}
+
+/* No answer, or a refusal. */
+static int64_t pull_failed(struct push_queue *queue, const struct rpc_call *call,
+                           enum tern_code code, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (code == TERN_FLOW_CONTROL)
+        return pause_queue(queue, BROKER_FLOW_PAUSE_MS);
+    struct rpc_peer *peer = take_peer(queue);
+    log_warn(consumer->env->log, "consumer_pull_failed",
+             "group=%s topic=%s broker=%s broker_id=%lld address=%s queue=%d offset=%lld code=%s "
+             "reason=\"%s\"",
+             consumer->options.group, queue->id.topic, queue->id.broker_name,
+             (long long)queue->asked_id, peer ? rpc_peer_address(peer) : "", queue->id.queue_id,
+             (long long)queue->next_offset, tern_code_name(code), error_text(&call->error, code));
+    if (peer) {
+        failed_addresses_note(&consumer->failed, rpc_peer_address(peer), code, now_ns);
+        rpc_peer_unref(peer);
+    }
+    instance_route_refresh(consumer->instance, queue->id.topic);
+    return pause_queue(queue, code_means_unreachable(code)
+                                  ? push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS)
+                                  : ERROR_PAUSE_MS);
+}
+
+static int64_t handle_answer(struct push_queue *queue, struct rpc_call *call, int64_t now_ns)
+{
+    enum tern_code code = rpc_call_result(call);
+    const Tern__Wire__PullResponse *body = NULL;
+    if (call->response && call->response->body_case == TERN__WIRE__RESPONSE__BODY_PULL)
+        body = call->response->pull;
+    if (body && offset_version_newer(body->offset_version, &queue->version) &&
+        body->committed_offset >= 0)
+        return move_queue(queue, body->committed_offset, body->offset_version, true);
+    if (code == TERN_OFFSET_VERSION_OLD)
+        return move_queue(queue, -1, NULL, true);
+    if (body && body->suggest_broker_id >= 0)
+        queue->suggested_id = body->suggest_broker_id;
+    if (body && code == TERN_OK)
+        return found(queue, call, body);
+    if (body && code == TERN_PULL_NOT_FOUND)
+        return nothing_new(queue, body, now_ns);
+    if (body && code == TERN_PULL_RETRY_IMMEDIATELY)
+        return passed(queue, body);
+    if (body && code == TERN_PULL_OFFSET_MOVED)
+        return offset_illegal(queue, body);
+    return pull_failed(queue, call, code == TERN_OK ? TERN_PROTOCOL : code, now_ns);
+}
+
+/* @thread link's */
+static void on_pulled(struct rpc_call *call, void *arg)
+{
+    struct push_queue *queue = arg;
+    struct tern_push_consumer *consumer = queue->consumer;
+    struct push_filter *filter = call->user;
+    if (!atomic_load(&queue->dropped) && push_state(consumer) == PUSH_RUNNING) {
+        int64_t now_ns = clock_mono_ns(consumer->env->clock);
+        queue->active_ns = now_ns;
+        int64_t delay_ms = handle_answer(queue, call, now_ns);
+        if (delay_ms == PULL_AT_ONCE)
+            pull_on(queue, false);
+        else if (delay_ms > 0)
+            pause_queue(queue, delay_ms);
+    }
+    rpc_call_unref(call);
+    push_filter_unref(filter);
+    push_queue_unref(queue);
+}
+
+/* ---- the control task's part ---- */
+
+/* Puts a new object in the place of a queue that begins elsewhere, once nothing is in flight. */
+static void replace_queue(struct push_queue *queue)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    bool in_flight = window_left(&queue->window) != window_right(&queue->window);
+    if (in_flight && !queue->moved_reset) {
+        push_queue_yield(queue, QUEUE_MOVING, FLOW_PAUSE_MS);
+        return;
+    }
+    struct push_queue *fresh;
+    if (push_queue_create(consumer, &queue->id, queue->filter, &fresh) != TERN_OK) {
+        push_queue_yield(queue, QUEUE_MOVING, ERROR_PAUSE_MS);
+        return;
+    }
+    log_warn(consumer->env->log, "consumer_queue_moved",
+             "group=%s topic=%s broker=%s queue=%d from=%lld to=%lld reset=%d",
+             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
+             (long long)queue->next_offset, (long long)queue->moved_offset, queue->moved_reset);
+    fresh->suggested_id = queue->suggested_id;
+    fresh->version = queue->moved_version;
+    if (queue->moved_offset >= 0) {
+        push_queue_position(fresh, queue->moved_offset,
+                            queue->moved_reset ? queue->moved_offset : -1, NULL);
+        fresh->state = QUEUE_READY;
+        atomic_store(&consumer->commit_wanted, true);
+    }
+    lock_acquire(&consumer->lock);
+    queue->no_commit = true;
+    fresh->next = consumer->queues;
+    consumer->queues = fresh;
+    consumer->queue_count++;
+    lock_release(&consumer->lock);
+    push_queue_drop(queue);
+    push_wake(consumer);
+}
+
+/* References to queues whose time has come; *next_ns falls to the earliest of the others. */
+static size_t collect_due(struct tern_push_consumer *consumer, int64_t now_ns,
+                          struct push_queue *due[DUE_BATCH], int64_t *next_ns)
+{
+    size_t count = 0;
+    lock_acquire(&consumer->lock);
+    for (struct push_queue *queue = consumer->queues; queue && count < DUE_BATCH;
+         queue = queue->next) {
+        if (queue->state == QUEUE_ASKING || queue->state == QUEUE_PULLING)
+            continue;
+        bool hurry = queue->state == QUEUE_READY && atomic_exchange(&queue->hurry, false);
+        if (hurry || queue->due_ns <= now_ns) {
+            queue->active_ns = now_ns;
+            push_queue_ref(queue);
+            due[count++] = queue;
+        } else if (queue->due_ns < *next_ns) {
+            *next_ns = queue->due_ns;
+        }
+    }
+    lock_release(&consumer->lock);
+    return count;
+}
+
+int64_t push_pull_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    for (;;) {
+        int64_t next_ns = SCHED_NEVER;
+        struct push_queue *due[DUE_BATCH];
+        size_t count = collect_due(consumer, now_ns, due, &next_ns);
+        for (size_t i = 0; i < count; i++) {
+            /* The state is ours until we hand the queue on: no call is under way. */
+            if (due[i]->state == QUEUE_NEW)
+                push_offsets_ask(due[i], now_ns);
+            else if (due[i]->state == QUEUE_MOVING)
+                replace_queue(due[i]);
+            else
+                pull_on(due[i], true);
+            push_queue_unref(due[i]);
+        }
+        if (count < DUE_BATCH)
+            return next_ns;
+    }
+}

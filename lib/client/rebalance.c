@@ -1,0 +1,345 @@
+/*
+ * Rebalancing: which queues of a topic are ours.
+ *
+ *   every 20 s, at once on a change ──► for each topic: MembersRequest to one broker ──► share ──► diff
+ *                                              │ failed: the next broker, a second later
+ *
+ * All members must see the same lists to come to the same sharing, so all ask the same broker: the first
+ * of the route (sorted by name), at its master if that can be reached. Views differ for a moment all the
+ * same; the next round mends it.
+ *
+ * Invariants: only a non-empty list of members and a non-empty route change what we own: no answer, an
+ * empty one or a failed one keep everything. A queue that left is never handed out again by us, and its
+ * progress is committed at once.
+ *
+ * Threads: the control task; answers on the link's threads are copied and left with the topic.
+ */
+#include "client/push_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/allocate.h"
+
+enum { MEMBERS_MAX = 65536 };
+
+/* ---- asking for the members ---- */
+
+/* One request under way; holds the consumer. */
+struct members_op {
+    struct push_topic *topic; /* lives as long as the consumer */
+    struct rpc_peer *peer;
+};
+
+static struct push_members *copy_members(const Tern__Wire__MembersResponse *body)
+{
+    if (body->n_client_ids == 0 || body->n_client_ids > MEMBERS_MAX)
+        return NULL;
+    size_t text = 0;
+    for (size_t i = 0; i < body->n_client_ids; i++)
+        text += body->client_ids[i].len + 1;
+    struct push_members *members =
+        malloc(sizeof *members + body->n_client_ids * sizeof members->ids[0] + text);
+    if (!members)
+        return NULL;
+    members->count = body->n_client_ids;
+    char *at = (char *)&members->ids[members->count];
+    for (size_t i = 0; i < members->count; i++) {
+        members->ids[i] = at;
+        memcpy(at, body->client_ids[i].data, body->client_ids[i].len);
+        at[body->client_ids[i].len] = '\0';
+        at += body->client_ids[i].len + 1;
+    }
+    return members;
+}
+
+/* @thread link's */
+static void on_members(struct rpc_call *call, void *arg)
+{
+    struct members_op *op = arg;
+    struct push_topic *topic = op->topic;
+    struct tern_push_consumer *consumer = topic->consumer;
+    enum tern_code code = rpc_call_result(call);
+    struct push_members *members = NULL;
+    if (code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_MEMBERS)
+        members = copy_members(call->response->members);
+    else
+        log_warn(consumer->env->log, "consumer_members_unknown",
+                 "group=%s topic=%s address=%s code=%s reason=\"%s\"", consumer->options.group,
+                 topic->name, rpc_peer_address(op->peer), tern_code_name(code),
+                 error_text(&call->error, code));
+    failed_addresses_note(&consumer->failed, rpc_peer_address(op->peer), code,
+                          clock_mono_ns(consumer->env->clock));
+    lock_acquire(&consumer->lock);
+    topic->asking = false;
+    topic->answered = true;
+    topic->answer = members;
+    lock_release(&consumer->lock);
+    rpc_peer_unref(op->peer);
+    free(op);
+    rpc_call_unref(call);
+    push_wake(consumer);
+    push_unref(consumer);
+}
+
+/* TERN_OK: asked. @thread control */
+static enum tern_code ask_members(struct push_topic *topic, const struct route *route,
+                                  struct tern_error *err)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    const char *name = route->brokers[topic->next_broker % route->broker_count].name;
+    struct broker_choice choice;
+    enum tern_code code = broker_pick(consumer->instance, &consumer->failed, route, name, 0, false,
+                                      &choice, err);
+    if (code != TERN_OK)
+        return code;
+    struct rpc_call *call;
+    struct members_op *op = malloc(sizeof *op);
+    code = op ? rpc_call_create(choice.peer, 0, &call) : TERN_NO_MEMORY;
+    if (code != TERN_OK) {
+        free(op);
+        rpc_peer_unref(choice.peer);
+        return error_set(err, code, "members of group %s", consumer->options.group);
+    }
+    *op = (struct members_op){.topic = topic, .peer = choice.peer};
+    lock_acquire(&consumer->lock);
+    topic->asking = true;
+    lock_release(&consumer->lock);
+    push_ref(consumer);
+    Tern__Wire__MembersRequest members = TERN__WIRE__MEMBERS_REQUEST__INIT;
+    members.group = frame_bytes(consumer->options.group, strlen(consumer->options.group));
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    request.body_case = TERN__WIRE__REQUEST__BODY_MEMBERS;
+    request.members = &members;
+    rpc_call_start(call, &request, 0, RPC_TIMEOUT_MS, on_members, op);
+    return TERN_OK;
+}
+
+/* The next round no later than in delay_ms. */
+static void again_in(struct tern_push_consumer *consumer, int64_t now_ns, int64_t delay_ms)
+{
+    if (consumer->rebalance_due_ns > now_ns + ms_to_ns(delay_ms))
+        consumer->rebalance_due_ns = now_ns + ms_to_ns(delay_ms);
+}
+
+/* Begins the round of one topic. A retry topic may not exist: that is no news. */
+static void ask_topic(struct push_topic *topic, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    struct tern_error err = {.text = "the route is not known"};
+    enum tern_code code = TERN_TOPIC_NOT_EXIST;
+    struct route *route = instance_route_cached(consumer->instance, topic->name);
+    if (route && route->broker_count > 0 && route->readable_count > 0)
+        code = ask_members(topic, route, &err);
+    else
+        instance_route_refresh(consumer->instance, topic->name);
+    if (route)
+        route_unref(route);
+    if (code == TERN_OK) {
+        topic->complained = false;
+        return;
+    }
+    if (topic->retry)
+        return;
+    if (!topic->complained)
+        log_warn(consumer->env->log, "consumer_topic_unreachable", "group=%s topic=%s reason=\"%s\"",
+                 consumer->options.group, topic->name, err.text);
+    topic->complained = true;
+    again_in(consumer, now_ns, ROUTE_WAIT_MS);
+}
+
+/* ---- taking and leaving queues ---- */
+
+static int compare_ids(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void sort_members(struct push_members *members)
+{
+    qsort(members->ids, members->count, sizeof members->ids[0], compare_ids);
+    size_t kept = 1;
+    for (size_t i = 1; i < members->count; i++)
+        if (strcmp(members->ids[i], members->ids[kept - 1]) != 0)
+            members->ids[kept++] = members->ids[i];
+    members->count = kept;
+}
+
+static bool same_queue(const struct tern_queue *a, const struct tern_queue *b)
+{
+    return a->queue_id == b->queue_id && strcmp(a->broker_name, b->broker_name) == 0 &&
+           strcmp(a->topic, b->topic) == 0;
+}
+
+static void leave_queue(struct push_queue *queue, const char *why)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    log_info(consumer->env->log, "consumer_queue_left",
+             "group=%s topic=%s broker=%s queue=%d reason=\"%s\"", consumer->options.group,
+             queue->id.topic, queue->id.broker_name, queue->id.queue_id, why);
+    push_queue_drop(queue);
+    atomic_store(&consumer->commit_wanted, true);
+}
+
+/* Leaves all queues of the topic that are not among the share; marks in `have` those that are. */
+static void leave_others(struct push_topic *topic, const struct route *route, const size_t *mine,
+                         size_t count, bool *have)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    for (struct push_queue *queue = consumer->queues, *next; queue; queue = next) {
+        next = queue->next;
+        if (strcmp(queue->id.topic, topic->name) != 0)
+            continue;
+        size_t i = 0;
+        while (i < count && !same_queue(&queue->id, &route->readable[mine[i]]))
+            i++;
+        if (i < count)
+            have[i] = true;
+        else
+            leave_queue(queue, "not ours");
+    }
+}
+
+static void take_queue(struct push_topic *topic, const struct tern_queue *id,
+                       struct push_filter *filter)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    struct push_queue *queue;
+    if (push_queue_create(consumer, id, filter, &queue) != TERN_OK) {
+        log_error(consumer->env->log, "consumer_no_memory", "group=%s topic=%s queue=%d",
+                  consumer->options.group, id->topic, id->queue_id);
+        return; /* the next round tries again */
+    }
+    log_info(consumer->env->log, "consumer_queue_taken", "group=%s topic=%s broker=%s queue=%d",
+             consumer->options.group, id->topic, id->broker_name, id->queue_id);
+    lock_acquire(&consumer->lock);
+    queue->next = consumer->queues;
+    consumer->queues = queue;
+    consumer->queue_count++;
+    lock_release(&consumer->lock);
+}
+
+static struct push_filter *topic_filter(struct push_topic *topic)
+{
+    lock_acquire(&topic->consumer->lock);
+    struct push_filter *filter = topic->filter;
+    if (filter)
+        atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    lock_release(&topic->consumer->lock);
+    return filter;
+}
+
+/* Makes what we own equal to our share. */
+static void apply_share(struct push_topic *topic, const struct route *route, const size_t *mine,
+                        size_t count)
+{
+    struct push_filter *filter = topic_filter(topic);
+    bool *have = calloc(count + 1, sizeof *have);
+    if (filter && have) {
+        leave_others(topic, route, mine, count, have);
+        for (size_t i = 0; i < count; i++)
+            if (!have[i])
+                take_queue(topic, &route->readable[mine[i]], filter);
+    }
+    free(have);
+    push_filter_unref(filter);
+}
+
+/* The members are known: compute our share. */
+static void share_topic(struct push_topic *topic, struct push_members *members,
+                        const struct route *route, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    sort_members(members);
+    struct allocate_input input = {.client_id = instance_client_id(consumer->instance),
+                                   .queues = route->readable,
+                                   .queue_count = route->readable_count,
+                                   .members = (const char *const *)members->ids,
+                                   .member_count = members->count};
+    size_t *mine = malloc((route->readable_count + 1) * sizeof *mine);
+    if (!mine)
+        return;
+    size_t count;
+    struct tern_error err;
+    enum tern_code code = allocate_queues(&allocate_averagely, &input, mine, &count, &err);
+    if (code == TERN_OK || code == TERN_NOT_FOUND)
+        apply_share(topic, route, mine, count);
+    if (code != TERN_OK) {
+        log_warn(consumer->env->log, "consumer_not_a_member", "group=%s topic=%s reason=\"%s\"",
+                 consumer->options.group, topic->name, err.text);
+        instance_heartbeat_now(consumer->instance, 0);
+        again_in(consumer, now_ns, ROUTE_WAIT_MS);
+    }
+    free(mine);
+}
+
+/* Uses an answer that has come. */
+static void take_answer(struct push_topic *topic, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    lock_acquire(&consumer->lock);
+    bool answered = topic->answered;
+    struct push_members *members = topic->answer;
+    topic->answered = false;
+    topic->answer = NULL;
+    lock_release(&consumer->lock);
+    if (!answered)
+        return;
+    if (topic->again)
+        atomic_store(&consumer->rebalance_wanted, true);
+    topic->again = false;
+    struct route *route = instance_route_cached(consumer->instance, topic->name);
+    if (members && route && route->readable_count > 0) {
+        share_topic(topic, members, route, now_ns);
+        topic->next_broker = 0;
+    } else {
+        topic->next_broker++;
+        again_in(consumer, now_ns, ROUTE_WAIT_MS);
+    }
+    if (route)
+        route_unref(route);
+    free(members);
+}
+
+/* Queues of topics that are not subscribed any more, and such as show no life. */
+static void leave_stray(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    for (struct push_queue *queue = consumer->queues, *next; queue; queue = next) {
+        next = queue->next;
+        struct push_topic *topic = consumer->topics;
+        while (topic && strcmp(topic->name, queue->id.topic) != 0)
+            topic = topic->next;
+        lock_acquire(&consumer->lock);
+        bool subscribed = topic && topic->filter;
+        lock_release(&consumer->lock);
+        int64_t idle_ns = now_ns - atomic_load(&queue->active_ns);
+        if (!subscribed)
+            leave_queue(queue, "topic is not subscribed");
+        else if (idle_ns > ms_to_ns(QUEUE_IDLE_MS) && !atomic_load(&consumer->pool.halted))
+            leave_queue(queue, "no pull for too long");
+    }
+}
+
+int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    lock_acquire(&consumer->lock);
+    struct push_topic *topics = consumer->topics;
+    lock_release(&consumer->lock);
+    for (struct push_topic *topic = topics; topic; topic = topic->next)
+        take_answer(topic, now_ns);
+    bool wanted = atomic_exchange(&consumer->rebalance_wanted, false);
+    if (!wanted && now_ns < consumer->rebalance_due_ns)
+        return consumer->rebalance_due_ns;
+    consumer->rebalance_due_ns = now_ns + ms_to_ns(REBALANCE_MS);
+    leave_stray(consumer, now_ns);
+    for (struct push_topic *topic = topics; topic; topic = topic->next) {
+        lock_acquire(&consumer->lock);
+        bool subscribed = topic->filter != NULL;
+        topic->again = topic->asking; /* the answer under way may be older than the change */
+        bool ask = subscribed && !topic->asking;
+        lock_release(&consumer->lock);
+        if (ask)
+            ask_topic(topic, now_ns);
+    }
+    return consumer->rebalance_due_ns;
+}

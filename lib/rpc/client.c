@@ -1,0 +1,599 @@
+/*
+ * Calling servers.
+ *
+ *   rpc_call_create ──► fill payload ──► rpc_call_start ──► link_call ──► on_link_done ──► done
+ *        a pooled struct, room in the frame     pack header                  decode
+ *
+ * A call is one struct from a free list: the request's frame while it is built, then the answer's
+ * frame with the arena it was decoded into. Callers keep it by reference as long as they borrow
+ * from the answer.
+ *
+ * Peers are connections by address, in one list (a process talks to tens of servers). A peer
+ * without references is kept for PEER_IDLE_MS, then the client's task closes it. Every call that
+ * exists counts as a reference (peer->held), but without the lock.
+ *
+ * Invariants: `done` comes exactly once for every started call, from the link or, when the call
+ * could not be given to the link, from the client's task. A call is never repeated. Connections are
+ * closed by the task or by rpc_client_destroy() only, because closing waits for the link's threads.
+ * Destroying shuts the gate first: calls that start later, from callbacks of others that are being
+ * ended, end CANCELED without touching connections, which may be gone.
+ *
+ * Threads: any; done on the link's or the task's. Locks: client->lock for the peers,
+ * client->pool_lock for free and unstarted calls. Nothing is called out with one held.
+ *
+ * Failure modes: TERN_LIMIT above CALLS_PER_PEER_MAX; an answer that does not decode is
+ * TERN_PROTOCOL.
+ */
+#include "rpc/client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/env.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/sched.h"
+#include "rpc/gate.h"
+
+enum {
+    CALLS_PER_PEER_MAX = 4096,
+    FREE_CALLS_MAX = 1024,
+    PEER_IDLE_MS = 60000,
+    CALL_TIMEOUT_MAX_MS = 600000,
+    ATTEMPT_TIMEOUT_MS = 5000,
+    ARENA_SLACK_BYTES = 1 << 20
+};
+
+#define CALL_MAGIC 0x52504343u /* "RPCC" */
+
+struct client_call {
+    struct rpc_call pub; /* first */
+    uint32_t magic;
+    _Atomic uint32_t refs;
+    bool counted; /* in peer->calls */
+    struct rpc_peer *peer;
+    struct link_msg *msg; /* the request, until started; then the answer */
+    size_t payload_cap;
+    struct arena arena;
+    rpc_done_fn done;
+    void *arg;
+    struct client_call *next; /* free or unstarted */
+};
+
+struct rpc_peer {
+    struct rpc_client *client;
+    struct rpc_peer *next; /* client->lock */
+    uint32_t refs;         /* client->lock; calls not counted */
+    _Atomic uint32_t held; /* calls that exist, under way or not */
+    int64_t idle_since_ns; /* client->lock: when refs became 0 */
+    struct link_conn *conn;
+    _Atomic bool up;
+    _Atomic bool doomed; /* dialled twice at once; this one was too late and is nobody's */
+    _Atomic uint32_t calls; /* not yet done */
+    char address[];
+};
+
+struct rpc_client {
+    struct env env;
+    struct link *link;
+    struct rpc_client_options options;
+    char *client_id;
+    size_t client_id_len;
+    struct task *task; /* woken inside the gate */
+    struct rpc_gate gate;  /* calls being started; shut when destroyed */
+    struct lock lock;
+    struct rpc_peer *peers;  /* lock */
+    struct rpc_peer *doomed; /* lock: not in peers, to be closed */
+    struct lock pool_lock;
+    struct client_call *free;                        /* pool_lock */
+    uint32_t free_count;                             /* pool_lock */
+    struct client_call *unstarted, **last_unstarted; /* pool_lock: done is due */
+};
+
+static void wake(struct rpc_client *client)
+{
+    if (!rpc_gate_enter(&client->gate))
+        return;
+    task_wake(client->task);
+    rpc_gate_leave(&client->gate, client->env.sched);
+}
+
+/* ---- peers ---- */
+
+static void on_conn_state(void *arg, bool up)
+{
+    struct rpc_peer *peer = arg;
+    struct rpc_client *client = peer->client;
+    bool was = atomic_exchange(&peer->up, up);
+    if (was != up && client->options.on_peer_state && !atomic_load(&peer->doomed))
+        client->options.on_peer_state(client->options.arg, peer, up);
+}
+
+/* @locks holds:RPC_CLIENT */
+static struct rpc_peer *find_peer(struct rpc_client *client, const char *address)
+{
+    struct rpc_peer *peer = client->peers;
+    while (peer && strcmp(peer->address, address) != 0)
+        peer = peer->next;
+    return peer;
+}
+
+static enum tern_code dial_peer(struct rpc_client *client, const char *address,
+                                struct rpc_peer **out, struct tern_error *err)
+{
+    size_t len = strlen(address);
+    struct rpc_peer *peer = calloc(1, sizeof *peer + len + 1);
+    if (!peer)
+        return error_set(err, TERN_NO_MEMORY, "peer %s", address);
+    memcpy(peer->address, address, len + 1);
+    peer->client = client;
+    peer->refs = 1;
+    struct link_dial_options options = {
+        .address = peer->address,
+        .max_message_bytes = client->options.max_message_bytes,
+        .reconnect_min_ms = client->options.reconnect_min_ms,
+        .reconnect_max_ms = client->options.reconnect_max_ms,
+        .attempt_timeout_ms = ATTEMPT_TIMEOUT_MS,
+        .connect_wait_ms = client->options.connect_wait_ms,
+        .arg = peer,
+        .on_state = on_conn_state,
+    };
+    enum tern_code code = link_dial(client->link, &options, &peer->conn, err);
+    if (code != TERN_OK) {
+        free(peer);
+        return code;
+    }
+    *out = peer;
+    return TERN_OK;
+}
+
+enum tern_code rpc_peer_get(struct rpc_client *client, const char *address, struct rpc_peer **out,
+                            struct tern_error *err)
+{
+    lock_acquire(&client->lock);
+    struct rpc_peer *peer = find_peer(client, address);
+    if (peer)
+        peer->refs++;
+    lock_release(&client->lock);
+    *out = peer;
+    if (peer)
+        return TERN_OK;
+    struct rpc_peer *fresh;
+    enum tern_code code = dial_peer(client, address, &fresh, err);
+    if (code != TERN_OK)
+        return code;
+    lock_acquire(&client->lock);
+    peer = find_peer(client, address);
+    if (peer) { /* somebody was faster */
+        peer->refs++;
+        atomic_store(&fresh->doomed, true);
+        fresh->next = client->doomed;
+        client->doomed = fresh;
+    } else {
+        peer = fresh;
+        peer->next = client->peers;
+        client->peers = peer;
+    }
+    lock_release(&client->lock);
+    if (peer != fresh)
+        wake(client);
+    *out = peer;
+    return TERN_OK;
+}
+
+struct rpc_peer *rpc_peer_ref(struct rpc_peer *peer)
+{
+    lock_acquire(&peer->client->lock);
+    peer->refs++;
+    lock_release(&peer->client->lock);
+    return peer;
+}
+
+void rpc_peer_unref(struct rpc_peer *peer)
+{
+    if (!peer)
+        return;
+    struct rpc_client *client = peer->client;
+    int64_t now_ns = clock_mono_ns(client->env.clock);
+    lock_acquire(&client->lock);
+    ENSURE(peer->refs > 0);
+    bool idle = --peer->refs == 0;
+    if (idle)
+        peer->idle_since_ns = now_ns;
+    lock_release(&client->lock);
+    if (idle)
+        wake(client);
+}
+
+const char *rpc_peer_address(const struct rpc_peer *peer)
+{
+    return peer->address;
+}
+
+bool rpc_peer_up(const struct rpc_peer *peer)
+{
+    return atomic_load(&peer->up);
+}
+
+static void close_peer(struct rpc_peer *peer)
+{
+    link_conn_close(peer->client->link, peer->conn);
+    free(peer);
+}
+
+/* One peer that nobody has wanted for long enough, or NULL; *next_ns: when to look again. */
+static struct rpc_peer *take_idle_peer(struct rpc_client *client, int64_t now_ns, int64_t *next_ns)
+{
+    *next_ns = SCHED_NEVER;
+    lock_acquire(&client->lock);
+    struct rpc_peer *found = client->doomed;
+    if (found)
+        client->doomed = found->next;
+    for (struct rpc_peer **at = &client->peers; *at && !found; at = &(*at)->next) {
+        struct rpc_peer *peer = *at;
+        int64_t due_ns = peer->idle_since_ns + ms_to_ns(PEER_IDLE_MS);
+        if (peer->refs > 0)
+            continue;
+        if (atomic_load(&peer->held) > 0) /* answers that somebody keeps: look again later */
+            due_ns = now_ns + ms_to_ns(PEER_IDLE_MS);
+        if (due_ns <= now_ns) {
+            *at = peer->next;
+            found = peer;
+            break;
+        }
+        if (due_ns < *next_ns)
+            *next_ns = due_ns;
+    }
+    lock_release(&client->lock);
+    return found;
+}
+
+/* ---- calls ---- */
+
+static struct client_call *from_public(const struct rpc_call *pub)
+{
+    struct client_call *call = (struct client_call *)(uintptr_t)pub;
+    ENSURE(call->magic == CALL_MAGIC && atomic_load(&call->refs) > 0);
+    return call;
+}
+
+static struct client_call *take_free_call(struct rpc_client *client)
+{
+    lock_acquire(&client->pool_lock);
+    struct client_call *call = client->free;
+    if (call) {
+        client->free = call->next;
+        client->free_count--;
+    }
+    lock_release(&client->pool_lock);
+    if (call)
+        return call;
+    call = calloc(1, sizeof *call);
+    if (!call)
+        return NULL;
+    call->magic = CALL_MAGIC;
+    arena_init(&call->arena, client->options.max_message_bytes + ARENA_SLACK_BYTES);
+    return call;
+}
+
+static void free_call(struct client_call *call)
+{
+    call->magic = 0;
+    arena_fini(&call->arena);
+    free(call);
+}
+
+static void give_back_call(struct rpc_client *client, struct client_call *call)
+{
+    arena_reset(&call->arena);
+    lock_acquire(&client->pool_lock);
+    bool keep = client->free_count < FREE_CALLS_MAX;
+    if (keep) {
+        call->next = client->free;
+        client->free = call;
+        client->free_count++;
+    }
+    lock_release(&client->pool_lock);
+    if (!keep)
+        free_call(call);
+}
+
+/* The call does not count against the peer's limit any more. */
+static void count_out(struct client_call *call)
+{
+    if (call->counted)
+        atomic_fetch_sub(&call->peer->calls, 1);
+    call->counted = false;
+}
+
+enum tern_code rpc_call_create(struct rpc_peer *peer, size_t payload_cap, struct rpc_call **out)
+{
+    struct rpc_client *client = peer->client;
+    *out = NULL;
+    if (payload_cap > client->options.max_message_bytes)
+        return TERN_TOO_LARGE;
+    if (atomic_fetch_add(&peer->calls, 1) >= CALLS_PER_PEER_MAX) {
+        atomic_fetch_sub(&peer->calls, 1);
+        return TERN_LIMIT;
+    }
+    struct client_call *call = take_free_call(client);
+    struct link_msg *msg = NULL;
+    if (!call || frame_reserve(client->link, payload_cap, &msg) != TERN_OK) {
+        if (call)
+            give_back_call(client, call);
+        atomic_fetch_sub(&peer->calls, 1);
+        return TERN_NO_MEMORY;
+    }
+    call->pub = (struct rpc_call){.status = TERN_OK};
+    call->peer = peer;
+    atomic_fetch_add(&peer->held, 1);
+    call->counted = true;
+    call->msg = msg;
+    call->payload_cap = payload_cap;
+    atomic_store(&call->refs, 1);
+    *out = &call->pub;
+    return TERN_OK;
+}
+
+uint8_t *rpc_call_payload(struct rpc_call *pub)
+{
+    struct client_call *call = from_public(pub);
+    return frame_payload(call->peer->client->link, call->msg);
+}
+
+struct rpc_call *rpc_call_ref(struct rpc_call *pub)
+{
+    atomic_fetch_add(&from_public(pub)->refs, 1);
+    return pub;
+}
+
+void rpc_call_unref(struct rpc_call *pub)
+{
+    if (!pub)
+        return;
+    struct client_call *call = from_public(pub);
+    if (atomic_fetch_sub(&call->refs, 1) != 1)
+        return;
+    struct rpc_peer *peer = call->peer;
+    struct rpc_client *client = peer->client;
+    count_out(call);
+    link_msg_free(client->link, call->msg);
+    call->msg = NULL;
+    give_back_call(client, call);
+    atomic_fetch_sub(&peer->held, 1); /* last: peer and client may go now */
+}
+
+/* ---- answers ---- */
+
+static void decode(struct client_call *call, struct link_msg *reply)
+{
+    struct rpc_call *pub = &call->pub;
+    struct link *link = call->peer->client->link;
+    call->msg = reply;
+    pub->response =
+        frame_unpack_response(&call->arena, link_msg_body(link, reply), link_msg_size(link, reply),
+                              &pub->payload, &pub->payload_size, &pub->error);
+    if (!pub->response) {
+        pub->status = TERN_PROTOCOL;
+        error_prefix(&pub->error, TERN_PROTOCOL, "answer of %s", call->peer->address);
+        pub->error.code = TERN_PROTOCOL;
+    } else if (pub->response->code != TERN__WIRE__CODE__SUCCESS) {
+        error_set(&pub->error, wire_code_to(pub->response->code), "%s: %s", call->peer->address,
+                  pub->response->remark);
+    }
+}
+
+static void end_call(struct client_call *call)
+{
+    count_out(call);
+    call->done(&call->pub, call->arg);
+}
+
+/* @thread link's */
+static void on_link_done(void *arg, enum tern_code status, struct link_msg *reply)
+{
+    struct client_call *call = arg;
+    call->pub.status = status;
+    if (status == TERN_OK)
+        decode(call, reply);
+    else
+        error_set(&call->pub.error, status, "%s", call->peer->address);
+    end_call(call);
+}
+
+/* The call ends with `code` from the client's task. */
+static void end_later(struct client_call *call, enum tern_code code)
+{
+    struct rpc_client *client = call->peer->client;
+    call->pub.status = code;
+    error_set(&call->pub.error, code, "request to %s was not sent", call->peer->address);
+    call->next = NULL;
+    lock_acquire(&client->pool_lock);
+    *client->last_unstarted = call;
+    client->last_unstarted = &call->next;
+    lock_release(&client->pool_lock);
+    wake(client);
+}
+
+static void end_unstarted(struct rpc_client *client)
+{
+    lock_acquire(&client->pool_lock);
+    struct client_call *call = client->unstarted;
+    client->unstarted = NULL;
+    client->last_unstarted = &client->unstarted;
+    lock_release(&client->pool_lock);
+    while (call) {
+        struct client_call *next = call->next;
+        end_call(call);
+        call = next;
+    }
+}
+
+void rpc_call_start(struct rpc_call *pub, TernRequest *header, size_t payload_size,
+                    int64_t timeout_ms, rpc_done_fn done, void *arg)
+{
+    struct client_call *call = from_public(pub);
+    struct rpc_peer *peer = call->peer;
+    struct rpc_client *client = peer->client;
+    ENSURE(call->msg && payload_size <= call->payload_cap);
+    call->done = done;
+    call->arg = arg;
+    if (timeout_ms < 1)
+        timeout_ms = 1;
+    if (timeout_ms > CALL_TIMEOUT_MAX_MS)
+        timeout_ms = CALL_TIMEOUT_MAX_MS;
+    header->version = PROTOCOL_VERSION;
+    header->timeout_ms = (uint32_t)timeout_ms;
+    header->client_id = frame_bytes(client->client_id, client->client_id_len);
+    struct link_msg *msg = call->msg;
+    call->msg = NULL;
+    enum tern_code code = frame_finish_request(client->link, &msg, header, payload_size);
+    if (code == TERN_OK && link_msg_size(client->link, msg) > client->options.max_message_bytes) {
+        link_msg_free(client->link, msg);
+        code = TERN_TOO_LARGE;
+    }
+    if (code != TERN_OK) {
+        end_later(call, code);
+        return;
+    }
+    if (!rpc_gate_enter(&client->gate)) {
+        link_msg_free(client->link, msg);
+        end_later(call, TERN_CANCELED);
+        return;
+    }
+    if (!atomic_load(&peer->up))
+        link_conn_retry_now(client->link, peer->conn);
+    int64_t deadline_ns = clock_mono_ns(client->env.clock) + ms_to_ns(timeout_ms);
+    link_call(client->link, peer->conn, msg, deadline_ns, on_link_done, call);
+    rpc_gate_leave(&client->gate, client->env.sched);
+}
+
+enum tern_code rpc_call_result(const struct rpc_call *pub)
+{
+    if (pub->status != TERN_OK)
+        return pub->status;
+    return wire_code_to(pub->response->code);
+}
+
+/* ---- waiting ---- */
+
+struct waiter {
+    struct sched *sched;
+    struct latch done;
+};
+
+static void on_waited_done(struct rpc_call *call, void *arg)
+{
+    struct waiter *waiter = arg;
+    (void)call; /* its reference goes to the waiter */
+    latch_set(waiter->sched, &waiter->done);
+}
+
+enum tern_code rpc_call_wait(struct rpc_peer *peer, TernRequest *header, const void *payload,
+                             size_t payload_size, int64_t timeout_ms, struct rpc_call **out,
+                             struct tern_error *err)
+{
+    struct waiter waiter = {.sched = peer->client->env.sched};
+    struct rpc_call *call;
+    latch_init(&waiter.done);
+    if (out)
+        *out = NULL;
+    enum tern_code code = rpc_call_create(peer, payload_size, &call);
+    if (code != TERN_OK)
+        return error_set(err, code, "request to %s was not sent", peer->address);
+    if (payload_size > 0)
+        memcpy(rpc_call_payload(call), payload, payload_size);
+    rpc_call_start(call, header, payload_size, timeout_ms, on_waited_done, &waiter);
+    ENSURE(latch_wait(waiter.sched, &waiter.done, SCHED_NEVER));
+    code = rpc_call_result(call);
+    if (code != TERN_OK && err)
+        *err = call->error;
+    if (out && call->status == TERN_OK)
+        *out = call;
+    else
+        rpc_call_unref(call);
+    return code;
+}
+
+/* ---- life ---- */
+
+static int64_t client_step(void *arg, int64_t now_ns)
+{
+    struct rpc_client *client = arg;
+    int64_t next_ns;
+    struct rpc_peer *idle;
+    end_unstarted(client);
+    while ((idle = take_idle_peer(client, now_ns, &next_ns)) != NULL)
+        close_peer(idle);
+    return next_ns;
+}
+
+static void free_client(struct rpc_client *client)
+{
+    struct client_call *call = client->free;
+    while (call) {
+        struct client_call *next = call->next;
+        free_call(call);
+        call = next;
+    }
+    lock_fini(&client->pool_lock);
+    lock_fini(&client->lock);
+    free(client->client_id);
+    free(client);
+}
+
+enum tern_code rpc_client_create(const struct env *env, struct link *link,
+                                 const struct rpc_client_options *options, struct rpc_client **out)
+{
+    *out = NULL;
+    struct rpc_client *client = calloc(1, sizeof *client);
+    if (!client)
+        return TERN_NO_MEMORY;
+    client->env = *env;
+    client->link = link;
+    client->options = *options;
+    client->last_unstarted = &client->unstarted;
+    rpc_gate_init(&client->gate);
+    lock_init(&client->lock, LOCK_RPC_CLIENT);
+    lock_init(&client->pool_lock, LOCK_RPC_PEER);
+    client->client_id = strdup(options->client_id ? options->client_id : "");
+    enum tern_code code = TERN_NO_MEMORY;
+    if (client->client_id) {
+        client->client_id_len = strlen(client->client_id);
+        client->options.client_id = client->client_id;
+        code = task_start(env->sched, "rpc-client", client_step, client, &client->task);
+    }
+    if (code != TERN_OK) {
+        free_client(client);
+        return code;
+    }
+    *out = client;
+    return TERN_OK;
+}
+
+void rpc_client_destroy(struct rpc_client *client)
+{
+    if (!client)
+        return;
+    rpc_gate_shut(&client->gate, client->env.sched);
+    task_stop(client->task);
+    struct rpc_peer *lists[2] = {client->peers, client->doomed};
+    for (int i = 0; i < 2; i++)
+        for (struct rpc_peer *peer = lists[i]; peer; peer = peer->next)
+            link_conn_close(client->link, peer->conn);
+    while (client->unstarted)
+        end_unstarted(client);
+    for (int i = 0; i < 2; i++) {
+        struct rpc_peer *peer = lists[i];
+        while (peer) {
+            struct rpc_peer *next = peer->next;
+            ENSURE(atomic_load(&peer->held) == 0); /* callers give their calls back first */
+            ENSURE(peer->refs == (uint32_t)(i == 1)); /* and their peers */
+            free(peer);
+            peer = next;
+        }
+    }
+    free_client(client);
+}

@@ -1,0 +1,84 @@
+/*
+ * mqadmin's commands: one row each, from which parsing, help, completion and the reference page come.
+ * Names and letters are RocketMQ's; every command also takes -n, -h and --json.
+ */
+#ifndef MQADMIN_COMMAND_H
+#define MQADMIN_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/admin.h"
+#include "tools/mqadmin/output.h"
+
+enum exit_status { EXIT_DONE = 0, EXIT_NO = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 3 };
+
+enum { OPTIONS_MAX = 20 };
+
+struct command_option {
+    char letter;           /* 0: long form only */
+    const char *name;
+    const char *argument;  /* NULL: a flag; else what it takes, e.g. "TOPIC" */
+    bool required;
+    const char *help;
+};
+
+/* What the command line said. */
+struct invocation {
+    const struct command *command;
+    const char *values[OPTIONS_MAX]; /* by the option's index; "" for a flag that was given, NULL: absent */
+    const char **repeated;           /* every value of the option marked so, in order */
+    size_t repeated_count;
+    const char *namesrv;
+    bool json;
+    struct admin *admin;             /* open while the command runs */
+};
+
+struct command {
+    const char *name;
+    const char *help;    /* one sentence */
+    const char *example; /* a whole command line */
+    struct command_option options[OPTIONS_MAX];
+    int (*run)(struct invocation *invocation);
+    const char *one_of;  /* letters of which exactly one must be given, e.g. "bc"; NULL: none */
+    const char *repeats; /* long name of the option that may come several times */
+};
+
+size_t commands(const struct command **rows);
+
+/* The value of an option by its long name; NULL when absent. The name must be in the row (ENSUREd). */
+const char *option_value(const struct invocation *invocation, const char *name);
+static inline bool option_given(const struct invocation *invocation, const char *name)
+{
+    return option_value(invocation, name) != NULL;
+}
+/*
+ * Number in a range. false: said on stderr, the command ends with EXIT_USAGE. Absent: `fallback`.
+ */
+bool option_number(const struct invocation *invocation, const char *name, int64_t min, int64_t max,
+                   int64_t fallback, int64_t *out);
+/* true or false (RocketMQ's values of flags with an argument); absent: fallback. */
+bool option_bool(const struct invocation *invocation, const char *name, bool fallback, bool *out);
+
+/* One line on stderr; returns the exit status that fits the code. */
+int command_fail(const struct invocation *invocation, enum tern_code code,
+                 const struct tern_error *err);
+int command_usage(const struct invocation *invocation, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/*
+ * Brokers that -b ADDR or -c CLUSTER name: masters, or all. malloc'ed. false: said on stderr, *status set.
+ */
+bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
+                     size_t *count, int *status);
+/* Address of a broker's id 0 by name; else (no master) of any id. false: said, *status set. */
+bool command_broker_address(struct invocation *invocation, const char *topic, const char *name,
+                            char address[ADDRESS_BYTES], int *status);
+
+/* commands_*.c: the rows of one subject each. */
+extern const struct command topic_commands[], cluster_commands[], group_commands[],
+    message_commands[], pipe_commands[], kv_commands[];
+extern const size_t topic_command_count, cluster_command_count, group_command_count,
+    message_command_count, pipe_command_count, kv_command_count;
+
+#endif

@@ -1,0 +1,300 @@
+/* Topics: create, delete, list, route, status. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/mqadmin/command.h"
+
+static void perm_text(char out[4], int32_t perm)
+{
+    out[0] = perm & 4 ? 'R' : '-';
+    out[1] = perm & 2 ? 'W' : '-';
+    out[2] = perm & 1 ? 'X' : '-';
+    out[3] = 0;
+}
+
+static int run_update_topic(struct invocation *invocation)
+{
+    const char *topic = option_value(invocation, "topic");
+    struct tern_error err = {.text = ""};
+    struct admin_broker *brokers;
+    int64_t read_queues, write_queues, perm;
+    size_t count, made = 0;
+    int status = EXIT_DONE;
+
+    if (!option_number(invocation, "readQueueNums", 1, 65536, 8, &read_queues) ||
+        !option_number(invocation, "writeQueueNums", 1, 65536, 8, &write_queues) ||
+        !option_number(invocation, "perm", 0, 7, 6, &perm))
+        return EXIT_USAGE;
+    if (!command_targets(invocation, true, &brokers, &count, &status))
+        return status;
+    json_t *results = json_array();
+    for (size_t i = 0; i < count; i++) {
+        enum tern_code code =
+            admin_update_topic(invocation->admin, brokers[i].address, topic, (int32_t)read_queues,
+                               (int32_t)write_queues, (int32_t)perm, &err);
+        json_array_append_new(results, json_pack("{s:s, s:s, s:s}", "address", brokers[i].address,
+                                                 "result", tern_code_name(code), "text",
+                                                 code == TERN_OK ? "" : err.text));
+        made += code == TERN_OK;
+        if (code != TERN_OK)
+            status = command_fail(invocation, code, &err);
+        else if (!invocation->json)
+            printf("create topic to %s success.\n", brokers[i].address);
+    }
+    if (made) {
+        enum tern_code code = admin_wait_route(invocation->admin, topic, made, 5000, &err);
+        if (code != TERN_OK)
+            status = command_fail(invocation, code, &err);
+    }
+    if (invocation->json) {
+        json_print(results);
+    } else {
+        char text[4];
+        perm_text(text, (int32_t)perm);
+        if (made)
+            printf("TopicConfig [topicName=%s, readQueueNums=%" PRId64 ", writeQueueNums=%" PRId64
+                   ", perm=%s, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false]\n",
+                   topic, read_queues, write_queues, text);
+        json_decref(results);
+    }
+    free(brokers);
+    return status;
+}
+
+static int run_delete_topic(struct invocation *invocation)
+{
+    const char *topic = option_value(invocation, "topic");
+    const char *cluster = option_value(invocation, "clusterName");
+    struct tern_error err = {.text = ""};
+    struct admin_broker *brokers;
+    size_t count;
+    int status = EXIT_DONE;
+    enum tern_code code = admin_brokers(invocation->admin, cluster, true, &brokers, &count, &err);
+    if (code != TERN_OK)
+        return command_fail(invocation, code, &err);
+    for (size_t i = 0; i < count; i++) {
+        Tern__Wire__DeleteTopicRequest body = TERN__WIRE__DELETE_TOPIC_REQUEST__INIT;
+        TernRequest request = TERN__WIRE__REQUEST__INIT;
+        body.topic = frame_bytes(topic, strlen(topic));
+        request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC;
+        request.delete_topic = &body;
+        code = admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL,
+                                 &err);
+        if (code != TERN_OK)
+            status = command_fail(invocation, code, &err);
+    }
+    free(brokers);
+    Tern__Wire__DeleteTopicRouteRequest body = TERN__WIRE__DELETE_TOPIC_ROUTE_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    body.topic = frame_bytes(topic, strlen(topic));
+    body.cluster_name = frame_bytes(cluster, strlen(cluster));
+    request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC_ROUTE;
+    request.delete_topic_route = &body;
+    if (status == EXIT_DONE) {
+        code = admin_call_namesrvs(invocation->admin, &request, &err);
+        if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
+            status = command_fail(invocation, code, &err);
+    }
+    if (status == EXIT_DONE)
+        print_done(invocation->json, "delete topic [%s] from cluster [%s] success.", topic,
+                   cluster);
+    return status;
+}
+
+static int run_topic_list(struct invocation *invocation)
+{
+    const char *cluster = option_value(invocation, "clusterName");
+    Tern__Wire__TopicListRequest body = TERN__WIRE__TOPIC_LIST_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    struct tern_error err = {.text = ""};
+    struct rpc_call *call;
+
+    if (cluster)
+        body.cluster_name = frame_bytes(cluster, strlen(cluster));
+    request.body_case = TERN__WIRE__REQUEST__BODY_TOPIC_LIST;
+    request.topic_list = &body;
+    enum tern_code code = admin_call_namesrv(invocation->admin, &request, &call, &err);
+    if (code == TERN_OK && call->response->body_case != TERN__WIRE__RESPONSE__BODY_TOPIC_LIST)
+        code = error_set(&err, TERN_PROTOCOL, "the nameserver's answer is no topic list");
+    if (code == TERN_OK) {
+        const Tern__Wire__TopicListResponse *list = call->response->topic_list;
+        json_t *names = json_array();
+        for (size_t i = 0; i < list->n_topics; i++) {
+            if (invocation->json)
+                json_array_append_new(names, bytes_of(list->topics[i].data, list->topics[i].len));
+            else
+                printf("%.*s\n", (int)list->topics[i].len, (const char *)list->topics[i].data);
+        }
+        if (invocation->json)
+            json_print(names);
+        else
+            json_decref(names);
+    }
+    rpc_call_unref(call);
+    return code == TERN_OK ? EXIT_DONE : command_fail(invocation, code, &err);
+}
+
+static json_t *route_json(const Tern__Wire__RouteResponse *route)
+{
+    json_t *brokers = json_array(), *queues = json_array();
+    for (size_t i = 0; i < route->n_brokers; i++) {
+        const Tern__Wire__BrokerData *b = route->brokers[i];
+        json_t *addresses = json_object();
+        for (size_t j = 0; j < b->n_addresses; j++) {
+            char id[24];
+            snprintf(id, sizeof id, "%" PRId64, b->addresses[j]->broker_id);
+            json_object_set_new(addresses, id,
+                                bytes_of(b->addresses[j]->address.data,
+                                         b->addresses[j]->address.len));
+        }
+        json_array_append_new(
+            brokers, json_pack("{s:o, s:o, s:o}", "brokerAddrs", addresses, "brokerName",
+                               bytes_of(b->broker_name.data, b->broker_name.len), "cluster",
+                               bytes_of(b->cluster_name.data, b->cluster_name.len)));
+    }
+    for (size_t i = 0; i < route->n_queues; i++) {
+        const Tern__Wire__QueueData *q = route->queues[i];
+        json_array_append_new(
+            queues, json_pack("{s:o, s:i, s:i, s:i, s:i}", "brokerName",
+                              bytes_of(q->broker_name.data, q->broker_name.len), "perm", q->perm,
+                              "readQueueNums", q->read_queues, "topicSysFlag", q->sys_flag,
+                              "writeQueueNums", q->write_queues));
+    }
+    return json_pack("{s:o, s:o}", "brokerDatas", brokers, "queueDatas", queues);
+}
+
+static void route_rows(const Tern__Wire__RouteResponse *route, bool json)
+{
+    static const char *const columns[] = {"ClusterName", "BrokerName", "BrokerAddrs", "ReadQueue",
+                                          "WriteQueue", "Perm", NULL};
+    static const char *const keys[] = {"clusterName", "brokerName", "brokerAddrs", "readQueue",
+                                       "writeQueue", "perm", NULL};
+    struct table table;
+    table_init(&table, columns, keys);
+    for (size_t i = 0; i < route->n_queues; i++) {
+        const Tern__Wire__QueueData *q = route->queues[i];
+        char addresses[512] = "", cluster[128] = "";
+        for (size_t j = 0; j < route->n_brokers; j++) {
+            const Tern__Wire__BrokerData *b = route->brokers[j];
+            if (b->broker_name.len != q->broker_name.len ||
+                memcmp(b->broker_name.data, q->broker_name.data, q->broker_name.len) != 0)
+                continue;
+            snprintf(cluster, sizeof cluster, "%.*s", (int)b->cluster_name.len,
+                     (const char *)b->cluster_name.data);
+            for (size_t k = 0; k < b->n_addresses; k++) {
+                size_t at = strlen(addresses);
+                snprintf(addresses + at, sizeof addresses - at, "%s%" PRId64 "=%.*s",
+                         at ? "; " : "", b->addresses[k]->broker_id,
+                         (int)b->addresses[k]->address.len,
+                         (const char *)b->addresses[k]->address.data);
+            }
+        }
+        table_add(&table, (json_t *[]){text_of(cluster),
+                                       bytes_of(q->broker_name.data, q->broker_name.len),
+                                       text_of(addresses), number_of(q->read_queues),
+                                       number_of(q->write_queues), number_of(q->perm)});
+    }
+    table_print(&table, json);
+}
+
+static int run_topic_route(struct invocation *invocation)
+{
+    const char *topic = option_value(invocation, "topic");
+    Tern__Wire__RouteRequest body = TERN__WIRE__ROUTE_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    struct tern_error err = {.text = ""};
+    struct rpc_call *call;
+
+    body.topic = frame_bytes(topic, strlen(topic));
+    request.body_case = TERN__WIRE__REQUEST__BODY_ROUTE;
+    request.route = &body;
+    enum tern_code code = admin_call_namesrv(invocation->admin, &request, &call, &err);
+    if (code == TERN_OK && call->response->body_case != TERN__WIRE__RESPONSE__BODY_ROUTE)
+        code = error_set(&err, TERN_PROTOCOL, "the nameserver's answer is no route");
+    if (code == TERN_OK && option_given(invocation, "list"))
+        route_rows(call->response->route, invocation->json);
+    else if (code == TERN_OK)
+        json_print(route_json(call->response->route));
+    rpc_call_unref(call);
+    return code == TERN_OK ? EXIT_DONE : command_fail(invocation, code, &err);
+}
+
+static enum tern_code add_queue_rows(struct invocation *invocation, struct table *table,
+                                     const struct admin_broker *broker, const char *topic,
+                                     struct tern_error *err)
+{
+    Tern__Wire__TopicStatsRequest body = TERN__WIRE__TOPIC_STATS_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    struct rpc_call *call;
+    body.topic = frame_bytes(topic, strlen(topic));
+    request.body_case = TERN__WIRE__REQUEST__BODY_TOPIC_STATS;
+    request.topic_stats = &body;
+    enum tern_code code =
+        admin_call_broker(invocation->admin, broker->address, &request, NULL, 0, &call, err);
+    if (code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_TOPIC_STATS) {
+        const Tern__Wire__TopicStatsResponse *stats = call->response->topic_stats;
+        for (size_t i = 0; i < stats->n_queues; i++) {
+            char updated[32];
+            time_text(updated, stats->queues[i]->last_update_ms);
+            table_add(table, (json_t *[]){text_of(broker->name),
+                                          number_of(stats->queues[i]->queue_id),
+                                          number_of(stats->queues[i]->min_offset),
+                                          number_of(stats->queues[i]->max_offset),
+                                          text_of(updated)});
+        }
+    }
+    rpc_call_unref(call);
+    return code;
+}
+
+static int run_topic_status(struct invocation *invocation)
+{
+    static const char *const columns[] = {"Broker Name", "QID", "Min Offset", "Max Offset",
+                                          "Last Updated", NULL};
+    static const char *const keys[] = {"brokerName", "queueId", "minOffset", "maxOffset",
+                                       "lastUpdated", NULL};
+    const char *topic = option_value(invocation, "topic");
+    struct tern_error err = {.text = ""};
+    struct admin_broker *brokers;
+    struct table table;
+    size_t count;
+    enum tern_code code =
+        admin_topic_brokers(invocation->admin, topic, true, &brokers, &count, &err);
+    if (code != TERN_OK)
+        return command_fail(invocation, code, &err);
+    table_init(&table, columns, keys);
+    for (size_t i = 0; code == TERN_OK && i < count; i++)
+        code = add_queue_rows(invocation, &table, &brokers[i], topic, &err);
+    free(brokers);
+    table_print(&table, invocation->json);
+    return code == TERN_OK ? EXIT_DONE : command_fail(invocation, code, &err);
+}
+
+#define TOPIC {'t', "topic", "TOPIC", true, "the topic"}
+#define BROKER {'b', "brokerAddr", "HOST:PORT", false, "one broker"}
+#define CLUSTER {'c', "clusterName", "CLUSTER", false, "all masters of the cluster"}
+
+const struct command topic_commands[] = {
+    {.name = "updateTopic", .help = "create or change a topic",
+     .example = "mqadmin updateTopic -n 127.0.0.1:9876 -c DefaultCluster -t Orders -r 4 -w 4",
+     .options = {TOPIC, BROKER, CLUSTER,
+                 {'r', "readQueueNums", "N", false, "queues to read (8)"},
+                 {'w', "writeQueueNums", "N", false, "queues to write (8)"},
+                 {'p', "perm", "P", false, "2 write, 4 read, 6 both (6)"}},
+     .run = run_update_topic, .one_of = "bc"},
+    {.name = "deleteTopic", .help = "delete a topic from a cluster and the nameservers",
+     .example = "mqadmin deleteTopic -c DefaultCluster -t Orders",
+     .options = {TOPIC, {'c', "clusterName", "CLUSTER", true, "the cluster"}},
+     .run = run_delete_topic},
+    {.name = "topicList", .help = "names of all topics",
+     .example = "mqadmin topicList -n 127.0.0.1:9876",
+     .options = {{'c', "clusterName", "CLUSTER", false, "only this cluster's"}},
+     .run = run_topic_list},
+    {.name = "topicRoute", .help = "where a topic's queues are",
+     .example = "mqadmin topicRoute -t Orders",
+     .options = {TOPIC, {'l', "list", NULL, false, "as a table"}}, .run = run_topic_route},
+    {.name = "topicStatus", .help = "offsets of a topic's queues, in messages",
+     .example = "mqadmin topicStatus -t Orders", .options = {TOPIC}, .run = run_topic_status},
+};
+const size_t topic_command_count = sizeof topic_commands / sizeof topic_commands[0];

@@ -1,0 +1,347 @@
+/*
+ * mqadmin: finds the command, reads its options by the row, opens the connection, runs it.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tern/tern.h>
+
+#include "tools/mqadmin/command.h"
+
+enum { COMMANDS_MAX = 64, REPEATS_MAX = 256 };
+
+static struct command all_commands[COMMANDS_MAX];
+static size_t command_count;
+
+static void collect(const struct command *rows, size_t count)
+{
+    for (size_t i = 0; i < count && command_count < COMMANDS_MAX; i++)
+        all_commands[command_count++] = rows[i];
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct command *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+size_t commands(const struct command **rows)
+{
+    if (!command_count) {
+        collect(topic_commands, topic_command_count);
+        collect(cluster_commands, cluster_command_count);
+        collect(group_commands, group_command_count);
+        collect(message_commands, message_command_count);
+        collect(pipe_commands, pipe_command_count);
+        collect(kv_commands, kv_command_count);
+        qsort(all_commands, command_count, sizeof all_commands[0], by_name);
+    }
+    *rows = all_commands;
+    return command_count;
+}
+
+static const struct command *find_command(const char *name)
+{
+    const struct command *rows;
+    size_t count = commands(&rows);
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(rows[i].name, name))
+            return &rows[i];
+    return NULL;
+}
+
+/* ---- help ---- */
+
+static void print_commands(FILE *out)
+{
+    const struct command *rows;
+    size_t count = commands(&rows);
+    fputs("usage: mqadmin COMMAND [options]\n\ncommands:\n", out);
+    for (size_t i = 0; i < count; i++)
+        fprintf(out, "   %-20s %s\n", rows[i].name, rows[i].help);
+    fputs("\nmqadmin help COMMAND shows a command's options. Every command takes -n NAMESRV[;…]\n"
+          "(else NAMESRV_ADDR, else 127.0.0.1:9876), --json and -h.\n"
+          "exit status: 0 done, 1 no or failed, 2 wrong usage, 3 nobody reached in time\n",
+          out);
+}
+
+static void print_command(const struct command *command, FILE *out)
+{
+    fprintf(out, "mqadmin %s: %s\n\noptions:\n", command->name, command->help);
+    for (size_t i = 0; i < OPTIONS_MAX && command->options[i].name; i++) {
+        const struct command_option *o = &command->options[i];
+        char form[80];
+        snprintf(form, sizeof form, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
+                 o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
+                 o->argument ? " " : "", o->argument ? o->argument : "");
+        fprintf(out, "  %-36s %s%s\n", form, o->help, o->required ? " (required)" : "");
+    }
+    fputs("  -n, --namesrvAddr LIST               nameservers, host:port separated by ';'\n"
+          "      --json                           output for scripts\n",
+          out);
+    if (command->one_of)
+        fprintf(out, "\nexactly one of -%c and -%c is required\n", command->one_of[0],
+                command->one_of[1]);
+    fprintf(out, "\nexample: %s\n", command->example);
+}
+
+/* ---- options ---- */
+
+enum { LONG_BASE = 1000, LONG_JSON = 2000 };
+
+static void fill_getopt(const struct command *command, struct option *longs, char *shorts)
+{
+    size_t at = 0, short_at = 0;
+    for (size_t i = 0; i < OPTIONS_MAX && command->options[i].name; i++) {
+        const struct command_option *o = &command->options[i];
+        longs[at++] = (struct option){o->name, o->argument ? required_argument : no_argument, NULL,
+                                      LONG_BASE + (int)i};
+        if (o->letter) {
+            shorts[short_at++] = o->letter;
+            if (o->argument)
+                shorts[short_at++] = ':';
+        }
+    }
+    longs[at++] = (struct option){"namesrvAddr", required_argument, NULL, 'n'};
+    longs[at++] = (struct option){"help", no_argument, NULL, 'h'};
+    longs[at++] = (struct option){"json", no_argument, NULL, LONG_JSON};
+    longs[at] = (struct option){NULL, 0, NULL, 0};
+    memcpy(shorts + short_at, "n:h", 4);
+}
+
+static size_t option_index(const struct command *command, int found)
+{
+    if (found >= LONG_BASE && found < LONG_BASE + OPTIONS_MAX)
+        return (size_t)(found - LONG_BASE);
+    for (size_t i = 0; i < OPTIONS_MAX && command->options[i].name; i++)
+        if (command->options[i].letter == found)
+            return i;
+    return OPTIONS_MAX;
+}
+
+static int check_required(const struct invocation *invocation)
+{
+    const struct command *command = invocation->command;
+    int one_of = 0;
+    for (size_t i = 0; i < OPTIONS_MAX && command->options[i].name; i++) {
+        const struct command_option *o = &command->options[i];
+        if (o->required && !invocation->values[i])
+            return command_usage(invocation, "-%c (--%s) is required", o->letter, o->name);
+        if (command->one_of && o->letter && strchr(command->one_of, o->letter))
+            one_of += invocation->values[i] != NULL;
+    }
+    if (command->one_of && one_of != 1)
+        return command_usage(invocation, "exactly one of -%c and -%c is required",
+                             command->one_of[0], command->one_of[1]);
+    return EXIT_DONE;
+}
+
+/* -1: go on; else the exit status. */
+static int parse(int argc, char **argv, struct invocation *invocation)
+{
+    const struct command *command = invocation->command;
+    struct option longs[OPTIONS_MAX + 4];
+    char shorts[2 * OPTIONS_MAX + 4];
+    int found;
+    fill_getopt(command, longs, shorts);
+    while ((found = getopt_long(argc, argv, shorts, longs, NULL)) != -1) {
+        size_t index = option_index(command, found);
+        if (index < OPTIONS_MAX) {
+            invocation->values[index] = optarg ? optarg : "";
+            if (command->repeats && !strcmp(command->repeats, command->options[index].name) &&
+                invocation->repeated_count < REPEATS_MAX)
+                invocation->repeated[invocation->repeated_count++] = optarg;
+        } else if (found == 'n') {
+            invocation->namesrv = optarg;
+        } else if (found == LONG_JSON) {
+            invocation->json = true;
+        } else if (found == 'h') {
+            print_command(command, stdout);
+            return EXIT_DONE;
+        } else {
+            return EXIT_USAGE;
+        }
+    }
+    if (optind < argc)
+        return command_usage(invocation, "unexpected argument '%s'", argv[optind]);
+    int status = check_required(invocation);
+    return status == EXIT_DONE ? -1 : status;
+}
+
+const char *option_value(const struct invocation *invocation, const char *name)
+{
+    for (size_t i = 0; i < OPTIONS_MAX && invocation->command->options[i].name; i++)
+        if (!strcmp(invocation->command->options[i].name, name))
+            return invocation->values[i];
+    ENSURE(!"the option is in the command's row");
+    return NULL;
+}
+
+bool option_number(const struct invocation *invocation, const char *name, int64_t min, int64_t max,
+                   int64_t fallback, int64_t *out)
+{
+    const char *text = option_value(invocation, name);
+    char *end;
+    *out = fallback;
+    if (!text)
+        return true;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max) {
+        command_usage(invocation, "--%s: '%s' is not a number in %" PRId64 "..%" PRId64, name, text,
+                      min, max);
+        return false;
+    }
+    *out = value;
+    return true;
+}
+
+bool option_bool(const struct invocation *invocation, const char *name, bool fallback, bool *out)
+{
+    const char *text = option_value(invocation, name);
+    *out = fallback;
+    if (!text)
+        return true;
+    if (strcmp(text, "true") && strcmp(text, "false")) {
+        command_usage(invocation, "--%s: '%s' is neither true nor false", name, text);
+        return false;
+    }
+    *out = text[0] == 't';
+    return true;
+}
+
+/* ---- failing ---- */
+
+int command_usage(const struct invocation *invocation, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    fprintf(stderr, "mqadmin %s: %s; see mqadmin help %s\n", invocation->command->name, text,
+            invocation->command->name);
+    return EXIT_USAGE;
+}
+
+int command_fail(const struct invocation *invocation, enum tern_code code,
+                 const struct tern_error *err)
+{
+    fprintf(stderr, "mqadmin %s: %s: %s\n", invocation->command->name, tern_code_name(code),
+            error_text(err, code));
+    switch (code) {
+    case TERN_TIMEOUT:
+    case TERN_UNREACHABLE:
+    case TERN_CONNECTION_LOST:
+        return EXIT_UNREACHABLE;
+    case TERN_CONFIG:
+        return EXIT_USAGE;
+    default:
+        return EXIT_NO;
+    }
+}
+
+/* ---- targets ---- */
+
+bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
+                     size_t *count, int *status)
+{
+    const char *address = option_value(invocation, "brokerAddr");
+    struct tern_error err = {.text = ""};
+    if (address) {
+        *out = calloc(1, sizeof **out);
+        ENSURE(*out != NULL);
+        snprintf((*out)->address, sizeof (*out)->address, "%s", address);
+        *count = 1;
+        return true;
+    }
+    enum tern_code code = admin_brokers(invocation->admin, option_value(invocation, "clusterName"),
+                                        masters_only, out, count, &err);
+    if (code != TERN_OK)
+        *status = command_fail(invocation, code, &err);
+    return code == TERN_OK;
+}
+
+bool command_broker_address(struct invocation *invocation, const char *topic, const char *name,
+                            char address[ADDRESS_BYTES], int *status)
+{
+    struct tern_error err = {.text = ""};
+    struct admin_broker *brokers;
+    size_t count;
+    enum tern_code code =
+        topic ? admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err)
+              : admin_brokers(invocation->admin, NULL, false, &brokers, &count, &err);
+    if (code != TERN_OK) {
+        *status = command_fail(invocation, code, &err);
+        return false;
+    }
+    bool found = false;
+    for (size_t i = 0; i < count && !found; i++) { /* sorted: id 0 comes first */
+        found = !strcmp(brokers[i].name, name);
+        if (found)
+            snprintf(address, ADDRESS_BYTES, "%s", brokers[i].address);
+    }
+    free(brokers);
+    if (!found) {
+        error_set(&err, TERN_NOT_FOUND, "no broker %s%s%s is registered", name,
+                  topic ? " of topic " : "", topic ? topic : "");
+        *status = command_fail(invocation, TERN_NOT_FOUND, &err);
+    }
+    return found;
+}
+
+/* ---- main ---- */
+
+static int run(struct invocation *invocation)
+{
+    struct tern_error err = {.text = ""};
+    enum tern_code code = admin_open(invocation->namesrv, &invocation->admin, &err);
+    if (code != TERN_OK)
+        return command_fail(invocation, code, &err);
+    int status = invocation->command->run(invocation);
+    admin_close(invocation->admin);
+    if (fflush(stdout) != 0) {
+        fprintf(stderr, "mqadmin: writing the output: %s\n", strerror(errno));
+        status = EXIT_NO;
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *repeated[REPEATS_MAX];
+    const char *name = argc > 1 ? argv[1] : "";
+    if (argc < 2 || !strcmp(name, "-h") || !strcmp(name, "--help") ||
+        (!strcmp(name, "help") && argc == 2)) {
+        print_commands(argc < 2 ? stderr : stdout);
+        return argc < 2 ? EXIT_USAGE : EXIT_DONE;
+    }
+    if (!strcmp(name, "--version")) {
+        printf("mqadmin %s\n", tern_version());
+        return EXIT_DONE;
+    }
+    bool help = !strcmp(name, "help");
+    const struct command *command = find_command(help ? argv[2] : name);
+    if (!command) {
+        fprintf(stderr, "mqadmin: The sub command %s not exist.\n", help ? argv[2] : name);
+        return EXIT_USAGE;
+    }
+    if (help) {
+        print_command(command, stdout);
+        return EXIT_DONE;
+    }
+    struct invocation invocation = {.command = command, .repeated = repeated};
+    int status = parse(argc - 1, argv + 1, &invocation);
+    if (status != -1)
+        return status;
+    if (!invocation.namesrv)
+        invocation.namesrv = getenv("NAMESRV_ADDR");
+    if (!invocation.namesrv || !invocation.namesrv[0])
+        invocation.namesrv = "127.0.0.1:9876";
+    return run(&invocation);
+}

@@ -1,0 +1,194 @@
+/* mqbench: the command line. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/mqbench/bench.h"
+
+static const struct mode {
+    const char *name;
+    bench_mode_fn run;
+    bool needs_topic;
+    const char *help;
+} modes[] = {
+    {"echo", bench_echo, false, "the bare transport between two processes, nothing stored"},
+    {"produce", bench_produce, true, "send messages"},
+    {"consume", bench_consume, true, "receive what the topic holds with a push consumer"},
+    {"pingpong", bench_pingpong, true, "one message at a time from producer to consumer"},
+    {"verify", bench_verify, true, "check that nothing acknowledged is lost, reordered or altered"},
+};
+
+static void usage(FILE *out)
+{
+    fputs("usage: mqbench MODE [options]\n\nmodes:\n", out);
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        fprintf(out, "  %-10s %s\n", modes[i].name, modes[i].help);
+    fputs("\noptions:\n"
+          "  -n, --namesrvAddr LIST  nameservers, host:port separated by ';' (NAMESRV_ADDR, else\n"
+          "                          127.0.0.1:9876)\n"
+          "  -t, --topic TOPIC       made when absent\n"
+          "      --size B            bytes of a body (1024)\n"
+          "      --count N           messages to send or receive\n"
+          "      --seconds S         how long to go on (5, when no count is given)\n"
+          "      --mode M            produce, echo: sync, async, oneway or batch (sync)\n"
+          "      --batch N           messages in a frame; in a pull for consume (64)\n"
+          "      --in-flight N       frames under way: sync 1, async 128, batch 8\n"
+          "      --producers N       senders in this process (1)\n"
+          "      --queues N          queues per broker of a topic that is made (4)\n"
+          "      --group G           consumer group (consume, verify: a new one)\n"
+          "      --state F           verify: keep what was acknowledged in F; with an existing F,\n"
+          "                          check what an earlier run sent\n"
+          "      --drain S           verify: give up when nothing comes for so long (30)\n"
+          "      --seed N            verify: seed of sizes and contents (random, printed)\n"
+          "      --json              figures as JSON\n"
+          "      --version, --help\n\n"
+          "example: mqbench produce -n 127.0.0.1:9876 -t Bench --mode batch --seconds 5 --json\n"
+          "exit status: 0 done, 1 errors or the check failed, 2 wrong usage, 3 nobody reached\n",
+          out);
+}
+
+static int wrong(const char *option, const char *value, const char *allowed)
+{
+    fprintf(stderr, "mqbench: --%s: '%s' is not %s\n", option, value, allowed);
+    return EXIT_USAGE;
+}
+
+static bool parse_int(const char *text, int64_t min, int64_t max, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < min || value > max)
+        return false;
+    *out = value;
+    return true;
+}
+
+static bool parse_seconds(const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    return end != text && !*end && *out > 0 && *out <= 86400;
+}
+
+enum { OPT_SIZE = 256, OPT_COUNT, OPT_SECONDS, OPT_MODE, OPT_BATCH, OPT_IN_FLIGHT, OPT_PRODUCERS,
+       OPT_QUEUES, OPT_GROUP, OPT_STATE, OPT_DRAIN, OPT_SEED, OPT_JSON, OPT_VERSION };
+
+static const struct option long_options[] = {
+    {"namesrvAddr", required_argument, NULL, 'n'}, {"topic", required_argument, NULL, 't'},
+    {"size", required_argument, NULL, OPT_SIZE},   {"count", required_argument, NULL, OPT_COUNT},
+    {"seconds", required_argument, NULL, OPT_SECONDS}, {"mode", required_argument, NULL, OPT_MODE},
+    {"batch", required_argument, NULL, OPT_BATCH},
+    {"in-flight", required_argument, NULL, OPT_IN_FLIGHT},
+    {"producers", required_argument, NULL, OPT_PRODUCERS},
+    {"queues", required_argument, NULL, OPT_QUEUES}, {"group", required_argument, NULL, OPT_GROUP},
+    {"state", required_argument, NULL, OPT_STATE},   {"drain", required_argument, NULL, OPT_DRAIN},
+    {"seed", required_argument, NULL, OPT_SEED},     {"json", no_argument, NULL, OPT_JSON},
+    {"version", no_argument, NULL, OPT_VERSION},     {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+/* One option with a number; -1: not one of these. */
+static int number_option(struct bench_options *o, int option, const char *value)
+{
+    int64_t seed;
+    switch (option) {
+    case OPT_SIZE:
+        return parse_int(value, 0, 64 << 20, &o->size_bytes)
+                   ? 0 : wrong("size", value, "in 0..67108864");
+    case OPT_COUNT:
+        return parse_int(value, 1, INT64_MAX, &o->count) ? 0 : wrong("count", value, "above 0");
+    case OPT_SECONDS:
+        return parse_seconds(value, &o->seconds) ? 0 : wrong("seconds", value, "in 0..86400");
+    case OPT_DRAIN:
+        return parse_seconds(value, &o->drain_seconds) ? 0 : wrong("drain", value, "in 0..86400");
+    case OPT_BATCH:
+        return parse_int(value, 1, 1024, &o->batch) ? 0 : wrong("batch", value, "in 1..1024");
+    case OPT_IN_FLIGHT:
+        return parse_int(value, 1, 4096, &o->in_flight) ? 0 : wrong("in-flight", value, "in 1..4096");
+    case OPT_PRODUCERS:
+        return parse_int(value, 1, 64, &o->producers) ? 0 : wrong("producers", value, "in 1..64");
+    case OPT_QUEUES:
+        return parse_int(value, 1, 1024, &o->queues) ? 0 : wrong("queues", value, "in 1..1024");
+    case OPT_SEED:
+        if (!parse_int(value, 1, INT64_MAX, &seed))
+            return wrong("seed", value, "above 0");
+        o->seed = (uint64_t)seed;
+        return 0;
+    default:
+        return -1;
+    }
+}
+
+static int mode_option(struct bench_options *o, const char *value)
+{
+    static const char *const names[] = {"sync", "async", "oneway", "batch"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(value, names[i])) {
+            o->mode = (enum send_mode)i;
+            o->mode_given = true;
+            return 0;
+        }
+    return wrong("mode", value, "sync, async, oneway or batch");
+}
+
+/* PARSED: go on; else the exit status. */
+enum { PARSED = -1 };
+
+static int parse_options(int argc, char **argv, struct bench_options *o)
+{
+    int option, status;
+    while ((option = getopt_long(argc, argv, "n:t:h", long_options, NULL)) != -1) {
+        switch (option) {
+        case 'n': o->namesrv = optarg; break;
+        case 't': o->topic = optarg; break;
+        case 'h': usage(stdout); return EXIT_OK;
+        case OPT_VERSION: printf("mqbench %s\n", tern_version()); return EXIT_OK;
+        case OPT_GROUP: o->group = optarg; break;
+        case OPT_STATE: o->state_path = optarg; break;
+        case OPT_JSON: o->json = true; break;
+        case OPT_MODE:
+            if ((status = mode_option(o, optarg)))
+                return status;
+            break;
+        case '?': return EXIT_USAGE;
+        default:
+            if ((status = number_option(o, option, optarg)))
+                return status;
+        }
+    }
+    return PARSED;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options options = {.size_bytes = 1024, .batch = 64, .producers = 1, .queues = 4,
+                                    .drain_seconds = 30};
+    const struct mode *mode = NULL;
+    for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof modes[0]; i++)
+        if (!strcmp(argv[1], modes[i].name))
+            mode = &modes[i];
+    if (argc > 1 && !mode && argv[1][0] != '-') {
+        fprintf(stderr, "mqbench: unknown mode '%s'; see mqbench --help\n", argv[1]);
+        return EXIT_USAGE;
+    }
+    int status = parse_options(mode ? argc - 1 : argc, mode ? argv + 1 : argv, &options);
+    if (status != PARSED)
+        return status;
+    if (!mode || (mode->needs_topic && !options.topic)) {
+        fprintf(stderr, "mqbench: %s; see mqbench --help\n",
+                mode ? "-t TOPIC is required" : "a mode is required");
+        return EXIT_USAGE;
+    }
+    if (!options.namesrv)
+        options.namesrv = getenv("NAMESRV_ADDR");
+    if (!options.namesrv || !options.namesrv[0])
+        options.namesrv = "127.0.0.1:9876";
+    if (!options.count && options.seconds <= 0)
+        options.seconds = 5;
+    if (!options.in_flight)
+        options.in_flight = options.mode == MODE_ASYNC ? 128 : options.mode == MODE_BATCH ? 8 : 1;
+    return mode->run(&options);
+}

@@ -1,0 +1,208 @@
+/*
+ * Sending: each producer has its own thread. Synchronous sends wait in it; asynchronous ones (and batches)
+ * keep in_flight frames under way, each callback launching the next.
+ */
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/mqbench/bench.h"
+
+struct run {
+    const struct bench_options *options;
+    int64_t start_ns;
+    _Atomic uint64_t launched; /* messages given to the library */
+    _Atomic uint64_t messages, errors;
+    struct histogram *latency_ns;
+    _Atomic bool stop; /* after an error that repeats for ever */
+    struct tern_error first_error;
+    _Atomic bool have_error;
+};
+
+struct sender {
+    struct run *run;
+    struct tern_producer *producer;
+    pthread_t thread;
+    sem_t slots;
+    uint8_t *body;
+};
+
+/* One asynchronous frame: its messages are made once and sent again and again with fresh ids. */
+struct flight {
+    struct sender *sender;
+    int64_t sent_ns;
+    size_t count;
+};
+
+static void note_error(struct run *run, enum tern_code code, const struct tern_error *err,
+                       size_t count)
+{
+    atomic_fetch_add(&run->errors, count);
+    bool expected = false;
+    if (err && atomic_compare_exchange_strong(&run->have_error, &expected, true))
+        run->first_error = *err;
+    if (!tern_code_retriable(code))
+        atomic_store(&run->stop, true);
+}
+
+static bool take_share(struct run *run, size_t count)
+{
+    uint64_t before = atomic_fetch_add(&run->launched, count);
+    return !atomic_load(&run->stop) && bench_goes_on(run->options, run->start_ns, before);
+}
+
+static struct tern_message *make_message(const struct sender *sender)
+{
+    const struct bench_options *o = sender->run->options;
+    struct tern_message *message = NULL;
+    enum tern_code code = tern_message_create(o->topic, sender->body, (size_t)o->size_bytes,
+                                              &message, NULL);
+    return code == TERN_OK ? message : NULL;
+}
+
+static void send_sync(struct sender *sender)
+{
+    struct run *run = sender->run;
+    bool oneway = run->options->mode == MODE_ONEWAY;
+    while (take_share(run, 1)) {
+        struct tern_send_result result;
+        struct tern_error err = {.text = ""};
+        int64_t begin_ns = bench_now_ns();
+        struct tern_message *message = make_message(sender);
+        enum tern_code code =
+            !message ? TERN_NO_MEMORY
+            : oneway ? tern_producer_send_oneway(sender->producer, message, &err)
+                     : tern_producer_send(sender->producer, message, &result, &err);
+        tern_message_unref(message);
+        histogram_add(run->latency_ns, bench_now_ns() - begin_ns);
+        if (code == TERN_OK)
+            atomic_fetch_add(&run->messages, 1);
+        else
+            note_error(run, code, &err, 1);
+        bench_progress("%llu messages", (unsigned long long)run->messages);
+    }
+}
+
+static void on_sent(void *arg, enum tern_code code, const struct tern_send_result *result,
+                    const struct tern_error *err)
+{
+    struct flight *flight = arg;
+    struct sender *sender = flight->sender;
+    struct run *run = sender->run;
+    (void)result;
+    histogram_add(run->latency_ns, bench_now_ns() - flight->sent_ns);
+    if (code == TERN_OK)
+        atomic_fetch_add(&run->messages, flight->count);
+    else
+        note_error(run, code, err, flight->count);
+    free(flight);
+    sem_post(&sender->slots);
+}
+
+static void send_frame(struct sender *sender, size_t count)
+{
+    struct run *run = sender->run;
+    struct tern_message *messages[1024];
+    struct tern_error err = {.text = ""};
+    struct flight *flight = malloc(sizeof *flight);
+    size_t made = 0;
+    enum tern_code code = TERN_NO_MEMORY;
+
+    while (flight && made < count && (messages[made] = make_message(sender)))
+        made++;
+    if (made == count) {
+        *flight = (struct flight){sender, bench_now_ns(), count};
+        code = tern_producer_send_async(sender->producer, messages, count, NULL, on_sent, flight,
+                                        &err);
+    }
+    for (size_t i = 0; i < made; i++)
+        tern_message_unref(messages[i]);
+    if (code != TERN_OK) {
+        note_error(run, code, &err, count);
+        free(flight);
+        sem_post(&sender->slots);
+    }
+}
+
+static void send_async(struct sender *sender)
+{
+    const struct bench_options *o = sender->run->options;
+    size_t count = o->mode == MODE_BATCH ? (size_t)o->batch : 1;
+    for (;;) {
+        sem_wait(&sender->slots);
+        if (!take_share(sender->run, count)) {
+            sem_post(&sender->slots);
+            break;
+        }
+        send_frame(sender, count);
+    }
+    for (int64_t i = 0; i < o->in_flight; i++)
+        sem_wait(&sender->slots); /* every callback has come */
+}
+
+static void *sender_main(void *arg)
+{
+    struct sender *sender = arg;
+    enum send_mode mode = sender->run->options->mode;
+    if (mode == MODE_SYNC || mode == MODE_ONEWAY)
+        send_sync(sender);
+    else
+        send_async(sender);
+    return NULL;
+}
+
+static int start_sender(struct sender *sender, struct run *run)
+{
+    int status;
+    sender->run = run;
+    sender->body = calloc(1, (size_t)run->options->size_bytes + 1);
+    if (!sender->body || sem_init(&sender->slots, 0, (unsigned)run->options->in_flight) != 0)
+        return bench_fail("starting a sender", TERN_NO_MEMORY, NULL);
+    memset(sender->body, 'x', (size_t)run->options->size_bytes);
+    sender->producer = bench_producer(run->options, "MQBENCH_PRODUCER", 10000, &status);
+    return status;
+}
+
+int bench_produce(const struct bench_options *options)
+{
+    struct run run = {.options = options, .latency_ns = calloc(1, sizeof *run.latency_ns)};
+    struct sender *senders = calloc((size_t)options->producers, sizeof *senders);
+    int status = EXIT_OK, running = 0;
+    struct tern_producer *first = NULL;
+    size_t queue_count;
+
+    if (!run.latency_ns || !senders)
+        return bench_fail("produce", TERN_NO_MEMORY, NULL);
+    status = bench_ensure_topic(options);
+    for (int64_t i = 0; status == EXIT_OK && i < options->producers; i++)
+        status = start_sender(&senders[i], &run);
+    if (status == EXIT_OK) {
+        first = senders[0].producer;
+        free(bench_queues(first, options->topic, &queue_count, &status));
+    }
+    run.start_ns = bench_now_ns();
+    for (; status == EXIT_OK && running < options->producers; running++)
+        if (pthread_create(&senders[running].thread, NULL, sender_main, &senders[running]) != 0)
+            status = bench_fail("starting a thread", TERN_LIMIT, NULL);
+    for (int i = 0; i < running; i++)
+        pthread_join(senders[i].thread, NULL);
+    struct bench_figures figures = {.messages = run.messages,
+                                    .bytes = run.messages * (uint64_t)options->size_bytes,
+                                    .errors = run.errors,
+                                    .seconds = (double)(bench_now_ns() - run.start_ns) / 1e9,
+                                    .latency_ns = run.latency_ns};
+    for (int64_t i = 0; i < options->producers; i++) {
+        tern_producer_destroy(senders[i].producer);
+        free(senders[i].body);
+    }
+    if (status == EXIT_OK) {
+        status = bench_report(options, &figures);
+        if (run.have_error)
+            fprintf(stderr, "mqbench: first error: %s\n", run.first_error.text);
+    }
+    free(senders);
+    free(run.latency_ns);
+    return status;
+}
