@@ -1,12 +1,11 @@
 /*
  * The lane of changes, and beside it one of questions that may wait for the disk.
  *
- *   submit ─► queue ─► batch: apply each ─► persist both tables ─┬─ good ─► settle ─► nameservers ─► answers
- *                                                                └─ bad ──► roll back ─► errors
- *   run ────► queue ─► handler, which answers
+ *   submit ─► queue ─► batch: apply each ─► persist both tables ─┬─ good ─► settle ─► nameservers
+ * ─► answers └─ bad ──► roll back ─► errors run ────► queue ─► handler, which answers
  *
- * A batch is what is queued, up to BATCH_MAX and to the first request that settles: what it destroys
- * must not belong to a later change.
+ * A batch is what is queued, up to BATCH_MAX and to the first request that settles: what it
+ * destroys must not belong to a later change.
  *
  * Invariants: a request is answered with success only after its change is durable; the nameservers
  * are told before, and given up on after PUBLISH_MS: they learn of it with the next registration.
@@ -180,8 +179,8 @@ static enum tern_code persist(struct admin_lane *lane, struct tern_error *err)
         return TERN_OK;
     topics_rollback(broker->topics);
     groups_rollback(broker->groups);
-    log_error(broker->env.log, "tables_not_persisted", "code=%s cause=\"%s\"",
-              tern_code_name(code), error_text(err, code));
+    log_error(broker->env.log, "tables_not_persisted", "code=%s cause=\"%s\"", tern_code_name(code),
+              error_text(err, code));
     return error_prefix(err, code, "the change could not be made durable and was taken back");
 }
 

@@ -67,9 +67,8 @@ static bool is_system(const char *name, size_t len)
 {
     static const char prefix[] = "CID_RMQ_SYS_";
     static const char *const built_in[] = {
-        "TOOLS_CONSUMER",  "FILTERSRV_CONSUMER",    "SELF_TEST_C_GROUP",
-        "CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
-        "CID_ONS-HTTP-PROXY"};
+        "TOOLS_CONSUMER",        "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",   "CID_ONS-HTTP-PROXY"};
     if (len >= sizeof prefix - 1 && !memcmp(name, prefix, sizeof prefix - 1))
         return true;
     for (size_t i = 0; i < sizeof built_in / sizeof built_in[0]; i++)
@@ -185,15 +184,14 @@ static enum tern_code parse(void *arg, const char *text, size_t len, const char 
 
 static json_t *group_json(const struct group_config *config)
 {
-    return json_pack("{s:I, s:b, s:b, s:b, s:s, s:b, s:i, s:i, s:I}", "brokerId",
-                     (json_int_t)config->broker_id, "consumeBroadcastEnable",
-                     (int)config->consume_broadcast_enable, "consumeEnable",
-                     (int)config->consume_enable, "consumeFromMinEnable",
-                     (int)config->consume_from_min_enable, "groupName", config->name,
-                     "notifyConsumerIdsChangedEnable", (int)config->notify_members_changed,
-                     "retryMaxTimes", (int)config->retry_max_times, "retryQueueNums",
-                     (int)config->retry_queues, "whichBrokerWhenConsumeSlowly",
-                     (json_int_t)config->which_broker_when_slow);
+    return json_pack(
+        "{s:I, s:b, s:b, s:b, s:s, s:b, s:i, s:i, s:I}", "brokerId", (json_int_t)config->broker_id,
+        "consumeBroadcastEnable", (int)config->consume_broadcast_enable, "consumeEnable",
+        (int)config->consume_enable, "consumeFromMinEnable", (int)config->consume_from_min_enable,
+        "groupName", config->name, "notifyConsumerIdsChangedEnable",
+        (int)config->notify_members_changed, "retryMaxTimes", (int)config->retry_max_times,
+        "retryQueueNums", (int)config->retry_queues, "whichBrokerWhenConsumeSlowly",
+        (json_int_t)config->which_broker_when_slow);
 }
 
 /* NULL: no memory. The text is the caller's. */

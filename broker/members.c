@@ -1,9 +1,9 @@
 /*
  * Who is there: what heartbeats, leaving and dying connections change.
  *
- *   heartbeat ─► client ─► membership per group ─┬─ joined, left, other topics ─► group is "changed"
- *                                                └─ other expression ───────────► report
- *   the lock is released, then reports and changed groups are told
+ *   heartbeat ─► client ─► membership per group ─┬─ joined, left, other topics ─► group is
+ * "changed" └─ other expression ───────────► report the lock is released, then reports and changed
+ * groups are told
  *
  * Its place: handlers/membership.c feeds it, rebalancing consumers ask it, events carry its changes
  * to the clients.
@@ -27,18 +27,20 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+enum report_kind { REPORT_LEFT, REPORT_EXPRESSION, REPORT_JOINED };
+
 /* What is told after the lock was released; one block. */
 struct report {
     struct report *next;
-    enum { REPORT_LEFT, REPORT_EXPRESSION, REPORT_JOINED } kind;
-    const struct member_consumer *consumer; /* JOINED: the heartbeat's */
+    enum report_kind kind;
+    const struct member_consumer *consumer;        /* JOINED: the heartbeat's */
     char *group, *client, *topic, *before, *after; /* topic: why, when LEFT */
 };
 
 /* ---- reports ---- */
 
 /* NULL: without memory the report is lost, nothing else. */
-static struct report *report_add(struct report **list, int kind, const char *group,
+static struct report *report_add(struct report **list, enum report_kind kind, const char *group,
                                  const char *client, const char *topic, const char *before,
                                  const char *after)
 {
@@ -280,62 +282,6 @@ static void client_remove(struct members *members, struct member_client *client,
 
 /* ---- subscriptions; @locks holds:BROKER_MEMBERS ---- */
 
-static int compare_topics(const void *a, const void *b)
-{
-    const struct member_subscription *left = a;
-    const struct member_subscription *right = b;
-    int order = strcmp(left->topic, right->topic);
-    if (order)
-        return order;
-    return left->version < right->version ? 1 : left->version > right->version ? -1 : 0;
-}
-
-/* A sorted copy with the texts in the same block; of a topic that is named twice the newest. */
-static struct member_subscription *copy_subscriptions(const struct member_consumer *consumer,
-                                                      size_t *count)
-{
-    size_t n = consumer->subscription_count;
-    size_t size = n * sizeof consumer->subscriptions[0] + 1;
-    for (size_t i = 0; i < n; i++)
-        size += strlen(consumer->subscriptions[i].expression) + 1;
-    struct member_subscription *copy = malloc(size);
-    if (!copy)
-        return NULL;
-    char *text = (char *)(copy + n);
-    for (size_t i = 0; i < n; i++) {
-        size_t len = strlen(consumer->subscriptions[i].expression) + 1;
-        copy[i] = consumer->subscriptions[i];
-        memcpy(text, consumer->subscriptions[i].expression, len);
-        copy[i].expression = text;
-        text += len;
-    }
-    qsort(copy, n, sizeof *copy, compare_topics);
-    size_t kept = 0;
-    for (size_t i = 0; i < n; i++)
-        if (kept == 0 || strcmp(copy[kept - 1].topic, copy[i].topic))
-            copy[kept++] = copy[i];
-    *count = kept;
-    return copy;
-}
-
-const struct member_subscription *membership_find(const struct membership *membership,
-                                                  const char *topic)
-{
-    size_t low = 0;
-    size_t high = membership->subscription_count;
-    while (low < high) {
-        size_t mid = low + (high - low) / 2;
-        int order = strcmp(membership->subscriptions[mid].topic, topic);
-        if (order == 0)
-            return &membership->subscriptions[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
-}
-
 /* Remembers the group's expression of a topic; reports when it is another than before. */
 static void note_expression(struct member_group *group, const char *client_id,
                             const struct member_subscription *now,
@@ -372,25 +318,6 @@ static void note_expression(struct member_group *group, const char *client_id,
     last->expression = text;
 }
 
-/* Whether two sorted lists name the same topics. */
-static bool same_topics(const struct membership *m, const struct member_subscription *other,
-                        size_t count)
-{
-    if (m->subscription_count != count)
-        return false;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(m->subscriptions[i].topic, other[i].topic))
-            return false;
-    return true;
-}
-
-static bool same_subscription(const struct member_subscription *a,
-                              const struct member_subscription *b)
-{
-    return a->version == b->version && !strcmp(a->expression, b->expression) &&
-           !strcmp(a->expression_type, b->expression_type);
-}
-
 /*
  * What the heartbeat says of this membership replaces what was known. When it came on the same
  * connection as the one before it may be the older of two that passed each other.
@@ -400,16 +327,16 @@ static enum tern_code set_subscriptions(struct members *members, struct membersh
                                         struct report **reports)
 {
     size_t count = 0;
-    struct member_subscription *fresh = copy_subscriptions(consumer, &count);
+    struct member_subscription *fresh = members_copy_subscriptions(consumer, &count);
     if (!fresh)
         return TERN_NO_MEMORY;
-    bool topics_same = same_topics(m, fresh, count);
+    bool topics_same = members_same_topics(m, fresh, count);
     bool older = false;
     bool same = topics_same;
     for (size_t i = 0; i < count; i++) {
         const struct member_subscription *held = membership_find(m, fresh[i].topic);
         older = older || (same_peer && held && held->version > fresh[i].version);
-        same = same && held && same_subscription(held, &fresh[i]);
+        same = same && held && members_same_subscription(held, &fresh[i]);
     }
     if (same || older) {
         free(fresh);
@@ -528,9 +455,11 @@ static enum tern_code check_sizes(const struct member_heartbeat *heartbeat, stru
 {
     if (heartbeat->consumer_count > MEMBER_GROUPS_PER_CLIENT ||
         heartbeat->producer_group_count > MEMBER_GROUPS_PER_CLIENT)
-        return error_set(err, TERN_LIMIT, "a client with %zu consumer and %zu producer groups, "
-                         "allowed %d each", heartbeat->consumer_count,
-                         heartbeat->producer_group_count, (int)MEMBER_GROUPS_PER_CLIENT);
+        return error_set(err, TERN_LIMIT,
+                         "a client with %zu consumer and %zu producer groups, "
+                         "allowed %d each",
+                         heartbeat->consumer_count, heartbeat->producer_group_count,
+                         (int)MEMBER_GROUPS_PER_CLIENT);
     for (size_t i = 0; i < heartbeat->consumer_count; i++)
         if (heartbeat->consumers[i].subscription_count > MEMBER_SUBSCRIPTIONS_MAX)
             return error_set(err, TERN_LIMIT, "group %s subscribes to %zu topics, allowed %d",

@@ -15,7 +15,7 @@
 #include "broker/members.h"
 
 enum {
-    MEMBER_TEXT_BYTES = 64,        /* language, client version: cut */
+    MEMBER_TEXT_BYTES = 64, /* language, client version: cut */
     MEMBER_GROUPS_PER_CLIENT = 1024,
     MEMBER_GROUPS_MAX = 100000,    /* those without members go first */
     MEMBER_EXPRESSIONS_MAX = 1024, /* remembered per group */
@@ -29,9 +29,9 @@ struct membership {
     int32_t type, model, from;
     struct member_subscription *subscriptions; /* one block with their texts, sorted by topic */
     size_t subscription_count;
-    uint64_t beat;                         /* number of the heartbeat that named it last */
-    struct membership *client_next;        /* the client's others */
-    struct membership *prev, *next;        /* the group's others */
+    uint64_t beat;                  /* number of the heartbeat that named it last */
+    struct membership *client_next; /* the client's others */
+    struct membership *prev, *next; /* the group's others */
 };
 
 struct member_peer {
@@ -81,7 +81,7 @@ struct members {
     struct member_client *oldest; /* age list */
     struct member_group *groups;
     struct member_peer *peers;
-    struct member_group *changed; /* to be told to on_changed */
+    struct member_group *changed;   /* to be told to on_changed */
     uint64_t gone[PEERS_GONE_KEPT]; /* ring of peers that died; ids are never reused */
     uint32_t gone_next;
 };
@@ -90,6 +90,17 @@ struct members {
 struct member_group *members_group(struct members *members, const char *name);
 const struct member_subscription *membership_find(const struct membership *membership,
                                                   const char *topic);
+/*
+ * A sorted copy with the texts in the same block; of a topic that is named twice the newest. NULL:
+ * no memory.
+ */
+struct member_subscription *members_copy_subscriptions(const struct member_consumer *consumer,
+                                                       size_t *count);
+/* Whether a sorted list names the member's topics. */
+bool members_same_topics(const struct membership *membership,
+                         const struct member_subscription *other, size_t count);
+bool members_same_subscription(const struct member_subscription *a,
+                               const struct member_subscription *b);
 /* Ids of a group as one sorted block, NULL: no memory or no member. @locks holds:BROKER_MEMBERS */
 const char **members_ids(const struct member_group *group, size_t *count);
 

@@ -1,8 +1,9 @@
 /*
- * Questions to the member table. Answers are copies in one block each, so the asker holds no lock.
+ * Questions to the member table, and the lists of subscriptions that it is made of: copying,
+ * finding, comparing. Answers are copies in one block each, so the asker holds no lock.
  *
  * Its place: handlers of pulls (a subscription by name), rebalancing (member ids) and the admin
- * tool's views.
+ * tool's views; members.c for the lists.
  *
  * Threads: any; one short lock, a copy is made under it. Failure modes: TERN_NO_MEMORY.
  */
@@ -12,6 +13,83 @@
 #include <string.h>
 
 #include "base/clock.h"
+
+/* ---- lists of subscriptions ---- */
+
+static int compare_topics(const void *a, const void *b)
+{
+    const struct member_subscription *left = a;
+    const struct member_subscription *right = b;
+    int order = strcmp(left->topic, right->topic);
+    if (order)
+        return order;
+    return left->version < right->version ? 1 : left->version > right->version ? -1 : 0;
+}
+
+struct member_subscription *members_copy_subscriptions(const struct member_consumer *consumer,
+                                                       size_t *count)
+{
+    size_t n = consumer->subscription_count;
+    size_t size = n * sizeof consumer->subscriptions[0] + 1;
+    for (size_t i = 0; i < n; i++)
+        size += strlen(consumer->subscriptions[i].expression) + 1;
+    struct member_subscription *copy = malloc(size);
+    if (!copy)
+        return NULL;
+    char *text = (char *)(copy + n);
+    for (size_t i = 0; i < n; i++) {
+        size_t len = strlen(consumer->subscriptions[i].expression) + 1;
+        copy[i] = consumer->subscriptions[i];
+        memcpy(text, consumer->subscriptions[i].expression, len);
+        copy[i].expression = text;
+        text += len;
+    }
+    qsort(copy, n, sizeof *copy, compare_topics);
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (kept == 0 || strcmp(copy[kept - 1].topic, copy[i].topic))
+            copy[kept++] = copy[i];
+    *count = kept;
+    return copy;
+}
+
+const struct member_subscription *membership_find(const struct membership *membership,
+                                                  const char *topic)
+{
+    size_t low = 0;
+    size_t high = membership->subscription_count;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        int order = strcmp(membership->subscriptions[mid].topic, topic);
+        if (order == 0)
+            return &membership->subscriptions[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+bool members_same_topics(const struct membership *m, const struct member_subscription *other,
+                         size_t count)
+{
+    if (m->subscription_count != count)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(m->subscriptions[i].topic, other[i].topic))
+            return false;
+    return true;
+}
+
+bool members_same_subscription(const struct member_subscription *a,
+                               const struct member_subscription *b)
+{
+    return a->version == b->version && !strcmp(a->expression, b->expression) &&
+           !strcmp(a->expression_type, b->expression_type);
+}
+
+/* ---- questions ---- */
 
 static int compare_strings(const void *a, const void *b)
 {
@@ -106,8 +184,8 @@ enum member_lookup members_subscription(struct members *members, const char *gro
 /* Bytes of the texts that belong to one member. */
 static size_t text_bytes(const struct membership *m)
 {
-    size_t size = strlen(m->client->id) + strlen(m->client->language) +
-                  strlen(m->client->version) + 3;
+    size_t size =
+        strlen(m->client->id) + strlen(m->client->language) + strlen(m->client->version) + 3;
     for (size_t i = 0; i < m->subscription_count; i++)
         size += strlen(m->subscriptions[i].expression) + 1;
     return size;

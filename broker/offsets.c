@@ -185,14 +185,11 @@ static struct offset_slot *find_slot(struct offsets *offsets, const char *topic,
     return entry ? offsets_slot(entry, queue_id) : NULL;
 }
 
-/* Found, or made with the floor's version. NULL: full. */
-static struct offset_slot *want_slot(struct offsets *offsets, const char *topic, const char *group,
-                                     int32_t queue_id)
+/* A new slot with the floor's version; entry NULL: made, too. NULL: full. */
+static struct offset_slot *make_slot(struct offsets *offsets, struct offset_entry *entry,
+                                     const char *topic, const char *group, int32_t queue_id)
 {
-    struct offset_entry *entry = offsets_entry(offsets, topic, group);
-    struct offset_slot *slot = entry ? offsets_slot(entry, queue_id) : NULL;
-    if (slot)
-        return slot;
+    struct offset_slot *slot = NULL;
     if (!entry)
         entry = offsets_entry_make(offsets, topic, group);
     if (entry)
@@ -262,7 +259,8 @@ static enum offsets_commit_result commit(struct offsets *offsets, const char *gr
                                          struct offset_version version, int64_t *held,
                                          struct offset_version *held_version)
 {
-    struct offset_slot *slot = find_slot(offsets, topic, group, queue_id);
+    struct offset_entry *entry = offsets_entry(offsets, topic, group);
+    struct offset_slot *slot = entry ? offsets_slot(entry, queue_id) : NULL;
     *held = slot ? slot->offset : -1;
     *held_version = slot ? slot->version : floor_of(offsets, topic, group);
     int order = offset_version_compare(version, *held_version);
@@ -271,7 +269,7 @@ static enum offsets_commit_result commit(struct offsets *offsets, const char *gr
     if (slot && order == 0 && offset <= slot->offset)
         return OFFSETS_LOWER;
     if (!slot)
-        slot = want_slot(offsets, topic, group, queue_id);
+        slot = make_slot(offsets, entry, topic, group, queue_id);
     if (!slot)
         return OFFSETS_FULL;
     slot->offset = *held = offset;
@@ -303,7 +301,10 @@ enum tern_code offsets_reset(struct offsets *offsets, const char *group, const c
                              int32_t queue_id, int64_t offset)
 {
     lock_acquire(&offsets->lock);
-    struct offset_slot *slot = want_slot(offsets, topic, group, queue_id);
+    struct offset_entry *entry = offsets_entry(offsets, topic, group);
+    struct offset_slot *slot = entry ? offsets_slot(entry, queue_id) : NULL;
+    if (!slot)
+        slot = make_slot(offsets, entry, topic, group, queue_id);
     if (slot) {
         slot->offset = offset;
         slot->version = version_next(slot->version);
@@ -422,8 +423,8 @@ static bool entry_matches(const struct offset_entry *entry, const char *group, c
 {
     return !offset_entry_is_floor(entry) &&
            (!group || !strcmp(entry->key + entry->topic_len + 1, group)) &&
-           (!topic || (entry->topic_len == strlen(topic) &&
-                       !memcmp(entry->key, topic, entry->topic_len)));
+           (!topic ||
+            (entry->topic_len == strlen(topic) && !memcmp(entry->key, topic, entry->topic_len)));
 }
 
 static bool copy_buckets(struct offsets *offsets, struct copy *copy, size_t first,

@@ -15,10 +15,10 @@
 #include "broker/offsets.h"
 
 enum {
-    OFFSET_BUCKETS = 1 << 16,      /* fixed: no rehashing pause; 16 a chain at the entry limit */
-    OFFSET_BUCKETS_AT_ONCE = 256,  /* looked at in one hold of the lock */
-    OFFSET_ENTRY_TEXT_BYTES = 10,  /* of an entry's text in the file, beside its key */
-    OFFSET_SLOT_TEXT_BYTES = 28,   /* "65535":9223372036854775807, */
+    OFFSET_BUCKETS = 1 << 18,        /* fixed: no rehashing pause; 4 a chain at the entry limit */
+    OFFSET_BUCKETS_AT_ONCE = 1024,   /* looked at in one hold of the lock */
+    OFFSET_ENTRY_TEXT_BYTES = 10,    /* of an entry's text in the file, beside its key */
+    OFFSET_SLOT_TEXT_BYTES = 28,     /* "65535":9223372036854775807, */
     OFFSET_TEXT_MAX_BYTES = 64 << 20 /* what durable_file takes */
 };
 
@@ -32,7 +32,7 @@ struct offset_entry {
     struct offset_entry *next; /* in the bucket */
     uint32_t hash;
     uint32_t slot_count, slot_cap;
-    struct offset_slot *slots; /* owned */
+    struct offset_slot *slots;   /* owned */
     struct offset_version floor; /* of a floor entry */
     uint16_t topic_len, group_len;
     char key[]; /* topic@group, terminated; one side is empty in a floor */

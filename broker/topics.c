@@ -7,8 +7,8 @@
  * Invariants: names passed topic_name_check(), numbers are in range. System topics are always in
  * memory, whatever the file says; TBW102 exactly when topics may be created automatically.
  *
- * Threads: any; persist and rollback one at a time. Failure modes: a refused change changes nothing;
- * a failed persist leaves the changes to be persisted or rolled back.
+ * Threads: any; persist and rollback one at a time. Failure modes: a refused change changes
+ * nothing; a failed persist leaves the changes to be persisted or rolled back.
  */
 #include "broker/topics_internal.h"
 
@@ -41,10 +41,10 @@ static enum tern_code check_config(const struct topic_config *config, struct ter
     enum tern_code code = topic_name_check(config->name, len, err);
     if (!code)
         code = topics_check_range(config->name, "read queue count", config->read_queues, 1,
-                           TOPIC_QUEUES_MAX, err);
+                                  TOPIC_QUEUES_MAX, err);
     if (!code)
         code = topics_check_range(config->name, "write queue count", config->write_queues, 1,
-                           TOPIC_QUEUES_MAX, err);
+                                  TOPIC_QUEUES_MAX, err);
     if (!code)
         code = topics_check_range(config->name, "perm", config->perm, 0, TOPIC_PERM_ALL, err);
     return code;

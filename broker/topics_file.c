@@ -56,8 +56,8 @@ static enum tern_code take_topic(struct topics *topics, const char *name, const 
         code = take_int(object, name, "writeQueueNums", ROCKETMQ_QUEUES, 0, TOPIC_QUEUES_MAX,
                         &config.write_queues, err);
     if (!code)
-        code = take_int(object, name, "perm", PERM_READ | PERM_WRITE, 0, TOPIC_PERM_ALL, &config.perm,
-                        err);
+        code = take_int(object, name, "perm", PERM_READ | PERM_WRITE, 0, TOPIC_PERM_ALL,
+                        &config.perm, err);
     if (!code)
         code = take_int(object, name, "topicSysFlag", 0, 0, INT32_MAX, &config.sys_flag, err);
     if (!code)

@@ -15,9 +15,9 @@
 typedef enum tern_code (*name_check_fn)(const void *name, size_t len, struct tern_error *err);
 
 /* The field as a terminated string in the request's memory. */
-static inline enum tern_code take_name(struct rpc_request *request, const ProtobufCBinaryData *field,
-                                       name_check_fn check, const char **out,
-                                       struct tern_error *err)
+static inline enum tern_code take_name(struct rpc_request *request,
+                                       const ProtobufCBinaryData *field, name_check_fn check,
+                                       const char **out, struct tern_error *err)
 {
     enum tern_code code = check(field->data, field->len, err);
     if (code)

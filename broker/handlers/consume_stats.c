@@ -141,8 +141,7 @@ static enum tern_code collect(struct stats *stats, const char *group)
 static enum tern_code time_of(struct stats *stats, const char *topic, int32_t queue_id,
                               int64_t offset, int64_t *wall_ms)
 {
-    enum tern_code code =
-        store_time_of(stats->broker->store, topic, queue_id, offset, wall_ms);
+    enum tern_code code = store_time_of(stats->broker->store, topic, queue_id, offset, wall_ms);
     if (code)
         *wall_ms = 0;
     return code == TERN_NOT_FOUND ? TERN_OK : code;
@@ -168,8 +167,7 @@ static enum tern_code fill_row(struct stats *stats, const struct pair *pair, int
     int64_t waiting = row->consumer_offset > min ? row->consumer_offset : min;
     if (!code && waiting < row->broker_offset)
         code = time_of(stats, pair->topic, queue_id, waiting, &row->oldest_waiting_ms);
-    if (!code &&
-        pull_stats_get(broker->pull_stats, pair->group, pair->topic, queue_id, &view)) {
+    if (!code && pull_stats_get(broker->pull_stats, pair->group, pair->topic, queue_id, &view)) {
         const char *client_id = keep(stats, view.client_id);
         row->expression = keep(stats, view.expression);
         if (!client_id || !row->expression)
@@ -186,8 +184,7 @@ static enum tern_code fill_row(struct stats *stats, const struct pair *pair, int
 static enum tern_code add_queues(struct stats *stats, const struct pair *pair, int32_t queues,
                                  Tern__Wire__GroupStats *group)
 {
-    Tern__Wire__GroupQueueStats *rows =
-        arena_alloc(&stats->arena, (size_t)queues * sizeof *rows);
+    Tern__Wire__GroupQueueStats *rows = arena_alloc(&stats->arena, (size_t)queues * sizeof *rows);
     enum tern_code code = rows ? TERN_OK : TERN_TOO_LARGE;
     for (int32_t q = 0; !code && q < queues; q++) {
         code = fill_row(stats, pair, q, &rows[q]);
@@ -254,8 +251,7 @@ static enum tern_code make_group(struct stats *stats, size_t first, size_t end,
 static enum tern_code make_groups(struct stats *stats, Tern__Wire__ConsumeStatsResponse *body)
 {
     enum tern_code code = TERN_OK;
-    body->groups =
-        arena_alloc(&stats->arena, (stats->pair_count + 1) * sizeof body->groups[0]);
+    body->groups = arena_alloc(&stats->arena, (stats->pair_count + 1) * sizeof body->groups[0]);
     if (!body->groups)
         return TERN_TOO_LARGE;
     for (size_t first = 0, end; !code && first < stats->pair_count; first = end) {

@@ -104,9 +104,8 @@ static enum tern_code take_consumer(struct rpc_request *request,
     if ((unsigned)wire->type > TERN__WIRE__CONSUME_TYPE__CONSUME_ACTIVELY ||
         (unsigned)wire->model > TERN__WIRE__MESSAGE_MODEL__BROADCASTING ||
         (unsigned)wire->from > TERN__WIRE__CONSUME_FROM_WHERE__CONSUME_FROM_TIMESTAMP)
-        return error_set(err, TERN_INVALID,
-                         "group %s: type %d, model %d or from %d is not known", group,
-                         (int)wire->type, (int)wire->model, (int)wire->from);
+        return error_set(err, TERN_INVALID, "group %s: type %d, model %d or from %d is not known",
+                         group, (int)wire->type, (int)wire->model, (int)wire->from);
     if (n > MEMBER_SUBSCRIPTIONS_MAX)
         return error_set(err, TERN_LIMIT, "group %s subscribes to %zu topics, allowed %d", group, n,
                          (int)MEMBER_SUBSCRIPTIONS_MAX);
@@ -120,8 +119,8 @@ static enum tern_code take_consumer(struct rpc_request *request,
         return error_set(err, TERN_NO_MEMORY, "no memory for group %s's subscriptions", group);
     for (size_t i = 0; !code && i < n; i++) {
         memset(&out->subscriptions[i], 0, sizeof out->subscriptions[i]);
-        code = take_subscription(request, group, wire->subscriptions[i], &out->subscriptions[i],
-                                 err);
+        code =
+            take_subscription(request, group, wire->subscriptions[i], &out->subscriptions[i], err);
     }
     return code;
 }
@@ -137,8 +136,8 @@ static enum tern_code take_heartbeat(struct rpc_request *request, struct member_
         code = error_set(err, TERN_INVALID, "language or client_version is not printable UTF-8");
     if (code)
         return code;
-    const char **producers = rpc_request_alloc(request, (wire->n_producer_groups + 1) *
-                                                            sizeof *producers);
+    const char **producers =
+        rpc_request_alloc(request, (wire->n_producer_groups + 1) * sizeof *producers);
     struct member_consumer *consumers =
         rpc_request_alloc(request, (wire->n_consumers + 1) * sizeof *consumers);
     if (!producers || !consumers)

@@ -6,8 +6,8 @@
  *   commit  ─► each (topic, queue) by itself: what is refused does not keep the others
  *   reset   ─► asking lane: target per queue ─► offsets ─► disk ─► events to the members ─► answer
  *
- * Invariants: no commit beyond the queue's end is stored, for it would pass messages that nobody got;
- * a reset lies in [min, max] of its queue.
+ * Invariants: no commit beyond the queue's end is stored, for it would pass messages that nobody
+ * got; a reset lies in [min, max] of its queue.
  *
  * Threads: query and commit on the transport's; reset on the lane, since a search by time reads the
  * log. Failure modes: a reset whose disk fails is in effect and says that it is not durable.
@@ -45,9 +45,8 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
         return;
     }
     if (!offsets_query(broker->offsets, group, topic, wanted->queue_id, &body.offset, &held)) {
-        error_set(&err, TERN_QUERY_NOT_FOUND,
-                  "group %s has no progress in topic %s queue %" PRId32, group, topic,
-                  wanted->queue_id);
+        error_set(&err, TERN_QUERY_NOT_FOUND, "group %s has no progress in topic %s queue %" PRId32,
+                  group, topic, wanted->queue_id);
         response.code = wire_code_of(TERN_QUERY_NOT_FOUND);
         response.remark = err.text;
     }
@@ -152,8 +151,10 @@ static enum tern_code commit_one(struct broker *broker, struct rpc_request *requ
     case OFFSETS_VERSION_OLD:
         return refuse(commits, request, commit, held, held_version);
     case OFFSETS_FULL:
-        return error_set(err, TERN_LIMIT, "the table of offsets is full (%d pairs of topic and "
-                         "group)", (int)OFFSET_ENTRIES_MAX);
+        return error_set(err, TERN_LIMIT,
+                         "the table of offsets is full (%d pairs of topic and "
+                         "group)",
+                         (int)OFFSET_ENTRIES_MAX);
     case OFFSETS_STORED:
     case OFFSETS_LOWER:
         break;

@@ -5,8 +5,8 @@
  * rest. What the queues' objects know is answered at once; store times stand in the log, so those
  * go over the asking lane.
  *
- * Threads: transport's and the lane's. Failure modes: each failure of the store is answered with its
- * code and the queue's name.
+ * Threads: transport's and the lane's. Failure modes: each failure of the store is answered with
+ * its code and the queue's name.
  */
 #include "broker/admin_lane.h"
 #include "broker/handlers/checks.h"

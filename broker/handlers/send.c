@@ -257,6 +257,8 @@ static const char *check_props(const struct broker *broker, const struct record 
 {
     struct slice name, value;
     bool cluster = false;
+    if (memchr(record->props, 0, record->props_len))
+        return "a NUL byte in the properties";
     for (size_t cursor = 0;
          props_next(record->props, record->props_len, &cursor, &name, &value);) {
         if (name.len == sizeof PROP_CLUSTER - 1 && !memcmp(name.ptr, PROP_CLUSTER, name.len))

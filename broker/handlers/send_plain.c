@@ -57,6 +57,9 @@ static bool check_fields(struct broker *broker, struct rpc_request *request)
         rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
                         "properties of %zu bytes are above the limit of %d",
                         wanted->properties.len, RECORD_PROPS_MAX);
+    } else if (wanted->properties.len && memchr(wanted->properties.data, 0, wanted->properties.len)) {
+        /* Recovery takes a NUL there for bytes that never reached the disk. */
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL, "properties hold a NUL byte");
     } else if (wanted->sys_flag & ~allowed) {
         rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
                         "sys_flag 0x%" PRIx32 " has bits other than compression (0x701)",

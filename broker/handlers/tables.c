@@ -1,6 +1,7 @@
 /*
- * Topics and groups on the wire. Changes go over the admin lane, which answers when they are durable
- * and the nameservers know; lists go over the asking lane, since a large table takes a while to copy.
+ * Topics and groups on the wire. Changes go over the admin lane, which answers when they are
+ * durable and the nameservers know; lists go over the asking lane, since a large table takes a
+ * while to copy.
  *
  *   delete topic: off the table ─► durable ─► queues, progress, figures go ─► nameservers ─► answer
  *

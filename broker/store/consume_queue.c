@@ -1,16 +1,17 @@
 /*
  * One consume queue: putting units into the ring, and reading them back from ring or files.
  *
- * Its place: the dispatcher puts (one thread at a time, the dispatch token's holder), pulls read. A put is a
- * copy of 20 bytes a unit under the queue's lock and touches the disk only when the ring is full of
- * unwritten units, once per 256. A read that begins in the ring is a copy too; another is one pread.
+ * Its place: the dispatcher puts (one thread at a time, the dispatch token's holder), pulls read. A
+ * put is a copy of 20 bytes a unit under the queue's lock and touches the disk only when the ring
+ * is full of unwritten units, once per 256. A read that begins in the ring is a copy too; another
+ * is one pread.
  *
- * Publishing: units are in the ring before max is stored (release), so a reader that saw max (acquire) finds
- * them in the ring, or, when they have left it since, in the file.
+ * Publishing: units are in the ring before max is stored (release), so a reader that saw max
+ * (acquire) finds them in the ring, or, when they have left it since, in the file.
  *
  * Threads: put, replay and begin: the dispatch token's holder; everything else any.
- * Failure modes: a write that fails leaves the units unwritten and readable; the caller tries again or the
- * store latches. A put that does not continue the queue is TERN_CORRUPT and changes nothing.
+ * Failure modes: a write that fails leaves the units unwritten and readable; the caller tries again
+ * or the store latches. A put that does not continue the queue is TERN_CORRUPT and changes nothing.
  */
 #include "broker/store/consume_queue_internal.h"
 
@@ -100,8 +101,7 @@ static void ring_copy_out(const struct consume_queue *queue, int64_t offset, uin
     uint32_t first = queue->ring_units - (uint32_t)((uint64_t)offset & (queue->ring_units - 1));
     if (first > count)
         first = count;
-    memcpy(raw, ring_at(queue->ring, queue->ring_units, offset),
-           (size_t)first * QUEUE_UNIT_BYTES);
+    memcpy(raw, ring_at(queue->ring, queue->ring_units, offset), (size_t)first * QUEUE_UNIT_BYTES);
     memcpy(raw + (size_t)first * QUEUE_UNIT_BYTES, queue->ring,
            (size_t)(count - first) * QUEUE_UNIT_BYTES);
 }
@@ -116,8 +116,7 @@ static enum tern_code ring_grow(struct consume_queue *queue, uint32_t units)
     uint8_t *old = queue->ring;
     int64_t max = atomic_load_explicit(&queue->max, memory_order_relaxed);
     for (int64_t at = queue->ring_first; at < max; at++)
-        memcpy(ring_at(ring, units, at), ring_at(old, queue->ring_units, at),
-               QUEUE_UNIT_BYTES);
+        memcpy(ring_at(ring, units, at), ring_at(old, queue->ring_units, at), QUEUE_UNIT_BYTES);
     queue->ring = ring;
     queue->ring_units = units;
     lock_release(&queue->lock);
@@ -188,7 +187,8 @@ static uint32_t ring_put(struct consume_queue *queue, const struct queue_unit *u
     return count;
 }
 
-/* Whether `offset` continues the queue. TERN_NOT_FOUND: the queue is gone, nothing is to be done. */
+/* Whether `offset` continues the queue. TERN_NOT_FOUND: the queue is gone, nothing is to be done.
+ */
 static enum tern_code check_order(struct consume_queue *queue, int64_t offset, bool *begins)
 {
     lock_acquire(&queue->lock);
@@ -249,8 +249,8 @@ enum tern_code consume_queue_put(struct consume_queue *queue, int64_t offset,
 enum place { IN_RING, IN_FILES, NOWHERE };
 
 /*
- * Bounds *count by what is in one place, and copies the raw units to the end of `units` when that is the
- * ring; *raw is where they are or belong.
+ * Bounds *count by what is in one place, and copies the raw units to the end of `units` when that
+ * is the ring; *raw is where they are or belong.
  */
 static enum place read_ring(struct consume_queue *queue, int64_t offset, struct queue_unit *units,
                             uint32_t *count, uint8_t **raw)
@@ -273,8 +273,8 @@ static enum place read_ring(struct consume_queue *queue, int64_t offset, struct 
 }
 
 /*
- * The raw bytes come to the end of the caller's array and are decoded from the front: unit i is read from
- * 4n + 20i and written to 24i, so that no raw unit is overwritten before its turn.
+ * The raw bytes come to the end of the caller's array and are decoded from the front: unit i is
+ * read from 4n + 20i and written to 24i, so that no raw unit is overwritten before its turn.
  */
 enum tern_code consume_queue_read(struct consume_queue *queue, int64_t offset,
                                   struct queue_unit *units, uint32_t count, bool nowait,

@@ -1,16 +1,18 @@
 /*
- * A consume queue's files: consumequeue/TOPIC/QUEUE/%020d, of equal length, sparse, 20 bytes a unit.
+ * A consume queue's files: consumequeue/TOPIC/QUEUE/%020d, of equal length, sparse, 20 bytes a
+ * unit.
  *
- * Everything that this part of the store does to the disk is here: writing units, beginning a queue (the
- * room before its first unit is filled with blank units, as RocketMQ wants it), cutting, syncing, finding
- * the first unit that is still in the log, and removing what lies before it.
+ * Everything that this part of the store does to the disk is here: writing units, beginning a queue
+ * (the room before its first unit is filled with blank units, as RocketMQ wants it), cutting,
+ * syncing, finding the first unit that is still in the log, and removing what lies before it.
  *
- * Durability: a file, its folders and its content become durable together at queue_sync(); until then the
- * log can rebuild them. So creating a queue costs no sync. A cut is made by shrinking the file to the cut
- * and growing it again, which leaves zeros, wherever stale units may have been.
+ * Durability: a file, its folders and its content become durable together at queue_sync(); until
+ * then the log can rebuild them. So creating a queue costs no sync. A cut is made by shrinking the
+ * file to the cut and growing it again, which leaves zeros, wherever stale units may have been.
  *
- * Threads: as said at each function; the fields are read and set under queue->lock, never during I/O.
- * Failure modes: the codes of fs.h, errno kept. A failed write leaves the range undefined but unpublished.
+ * Threads: as said at each function; the fields are read and set under queue->lock, never during
+ * I/O. Failure modes: the codes of fs.h, errno kept. A failed write leaves the range undefined but
+ * unpublished.
  */
 #include "broker/store/consume_queue_internal.h"
 
@@ -227,7 +229,8 @@ enum tern_code queue_begin(struct consume_queue *queue, int64_t offset)
     int64_t start = file_start_of(queue, offset);
     lock_acquire(&queue->io_lock);
     lock_acquire(&queue->lock);
-    bool same_file = queue->file_first == start && queue->file_end <= start + queue->table->file_bytes;
+    bool same_file =
+        queue->file_first == start && queue->file_end <= start + queue->table->file_bytes;
     lock_release(&queue->lock);
     enum tern_code code = same_file ? TERN_OK : remove_files_from(queue, 0);
     if (code == TERN_OK) {
@@ -365,8 +368,8 @@ static enum tern_code unit_expired(struct consume_queue *queue, int64_t offset, 
     struct queue_unit unit;
     uint32_t got = 0;
     enum tern_code code = consume_queue_read(queue, offset, &unit, 1, false, &got);
-    *expired = got == 1 && unit.size > 0 &&
-               (queue_unit_is_filler(&unit) || unit.phys_off < log_min);
+    *expired =
+        got == 1 && unit.size > 0 && (queue_unit_is_filler(&unit) || unit.phys_off < log_min);
     return code;
 }
 
@@ -437,7 +440,8 @@ enum tern_code queue_remove_expired(struct consume_queue *queue)
         lock_release(&queue->lock);
         if (!removable)
             break;
-        /* What remains must be on the disk first, or a power loss could leave no trace of the offsets. */
+        /* What remains must be on the disk first, or a power loss could leave no trace of the
+         * offsets. */
         code = first ? make_durable(queue) : remove_file(queue, start);
         if (code)
             return code;

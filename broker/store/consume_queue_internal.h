@@ -7,21 +7,23 @@
  *   |  removed or left |       in files               |  only in the ring |
  *                                   ring_first .......................... |  also in the ring
  *
- * The ring holds the newest units as they will stand in the file, so that whoever pulls right behind the
- * writer copies memory, and a put is a copy too. It is written out when it is full of unwritten units and
- * by queue_table_flush(), and freed when a queue was idle from one flush to the next.
+ * The ring holds the newest units as they will stand in the file, so that whoever pulls right
+ * behind the writer copies memory, and a put is a copy too. It is written out when it is full of
+ * unwritten units and by queue_table_flush(), and freed when a queue was idle from one flush to the
+ * next.
  *
- * Invariants: min <= max; written <= max; ring_first <= written; a unit, once published by max, changes
- * only in a replay that finds it wrong on the disk; files [file_first, file_end) are contiguous.
+ * Invariants: min <= max; written <= max; ring_first <= written; a unit, once published by max,
+ * changes only in a replay that finds it wrong on the disk; files [file_first, file_end) are
+ * contiguous.
  *
- * `empty` means that no real unit is known (a new queue, or one whose files held nothing valid after a
- * power loss). The first unit may then stand at any offset: the log says which.
+ * `empty` means that no real unit is known (a new queue, or one whose files held nothing valid
+ * after a power loss). The first unit may then stand at any offset: the log says which.
  *
  * Locks, in the order they are taken:
- *   table->flush_lock (STORE_QUEUES)  one flush, expiry or removal at a time; never with table->lock
- *   table->lock       (STORE_QUEUES)  the hash tables
- *   queue->io_lock    (STORE_INDEX, only for its place between the two) writing a queue's files
- *   queue->lock       (STORE_CQ)      the fields, for a copy
+ *   table->flush_lock  STORE_QUEUES  one flush, expiry or removal at a time; never with the next
+ *   table->lock        STORE_QUEUES  the hash tables
+ *   queue->io_lock     STORE_INDEX   writing a queue's files; ranked so for its place in between
+ *   queue->lock        STORE_CQ      the fields, for a copy
  */
 #ifndef STORE_CONSUME_QUEUE_INTERNAL_H
 #define STORE_CONSUME_QUEUE_INTERNAL_H
@@ -73,14 +75,14 @@ struct consume_queue {
     uint8_t *ring;
     uint32_t ring_units; /* 0 or a power of two */
     bool empty;
-    bool dead;          /* its topic was deleted: nothing is read or written any more */
-    bool dirs_dirty;    /* its folders' entries are not synced */
+    bool dead;       /* its topic was deleted: nothing is read or written any more */
+    bool dirs_dirty; /* its folders' entries are not synced */
 
-    _Atomic bool touched;              /* on table->touched */
-    struct consume_queue *touch_next;  /* of that stack */
-    struct consume_queue *tend_next;   /* under flush_lock: of table->tended */
-    int64_t seen_max;                  /* under flush_lock: max at the last flush */
-    bool tended;                       /* under flush_lock: on table->tended */
+    _Atomic bool touched;             /* on table->touched */
+    struct consume_queue *touch_next; /* of that stack */
+    struct consume_queue *tend_next;  /* under flush_lock: of table->tended */
+    int64_t seen_max;                 /* under flush_lock: max at the last flush */
+    bool tended;                      /* under flush_lock: on table->tended */
 
     uint64_t batch_serial; /* the dispatch token's: which batch has a run of this queue */
     uint32_t batch_run;    /* and which */
@@ -98,9 +100,11 @@ struct queue_table {
     uint32_t mask, topic_mask;
     uint32_t count, topic_count;
     uint64_t next_serial;
+    uint64_t batch_serial; /* the dispatch token's: of its last batch */
     struct lock flush_lock;
-    _Atomic(struct consume_queue *) touched; /* put to since the last flush; each holds a reference */
-    struct consume_queue *tended;            /* with a ring or unsynced files; each holds a reference */
+    _Atomic(struct consume_queue *)
+        touched;                  /* put to since the last flush; each holds a reference */
+    struct consume_queue *tended; /* with a ring or unsynced files; each holds a reference */
     char dir[FS_PATH_BYTES];
 };
 
@@ -133,8 +137,8 @@ MUST_CHECK enum tern_code queue_write_raw(struct consume_queue *queue, int64_t o
 /* Prepares an empty queue for its first unit at `offset`. @locks takes:io_lock */
 MUST_CHECK enum tern_code queue_begin(struct consume_queue *queue, int64_t offset);
 /*
- * Ends the queue at `offset`: zeros what lies behind it and removes later files; durable after the next
- * queue_sync(). Readers may be at work, putters not. @locks takes:io_lock
+ * Ends the queue at `offset`: zeros what lies behind it and removes later files; durable after the
+ * next queue_sync(). Readers may be at work, putters not. @locks takes:io_lock
  */
 MUST_CHECK enum tern_code queue_cut(struct consume_queue *queue, int64_t offset);
 /* Syncs what was written since the last time. @locks holds:flush_lock, or nobody else is there */

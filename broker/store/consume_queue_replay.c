@@ -1,17 +1,21 @@
 /*
  * Replaying the log into a consume queue that may hold the units already.
  *
- * Unsynced pages of a queue's file may be lost, kept, or lost in the middle only, so nothing that the log can
- * say again is believed: each unit is compared with what stands there and rewritten when it differs. After
- * replaying once, replaying again changes nothing.
+ * Unsynced pages of a queue's file may be lost, kept, or lost in the middle only, so nothing that
+ * the log can say again is believed: each unit is compared with what stands there and rewritten
+ * when it differs. After replaying once, replaying again changes nothing.
  *
- * Offsets of one queue name can begin again: a topic is deleted and created anew while the log keeps the
- * records of its first life. The physical offset tells the lives apart:
+ * Offsets of one queue name can begin again: a topic is deleted and created anew while the log
+ * keeps the records of its first life. The physical offset tells the lives apart:
  *
- *   record newer than the queue's last unit   at max: appended    below max: a new life, cut there, appended
- *                                             beyond max: units are missing, TERN_CORRUPT
- *   record not newer                          below min: expired, left    below max: compared, mended
- *                                             at or beyond max: of an earlier life, left
+ *   record newer than the queue's last unit:
+ *     at max       appended
+ *     below max    a new life: the queue is cut there, then appended
+ *     beyond max   units are missing: TERN_CORRUPT
+ *   record not newer:
+ *     below min    expired, left
+ *     below max    compared, mended
+ *     else         of an earlier life, left
  *
  * Threads: the dispatch token's holder. Failure modes: as consume_queue_put().
  */

@@ -1,9 +1,9 @@
 /*
  * Parsing delay levels and computing due times.
  *
- * Threads: any; no state. Failure modes: a table that does not parse is refused as a whole. A level that the
- * table does not have is due one second after it was stored, as in RocketMQ, so that a message kept by another
- * configuration still comes.
+ * Threads: any; no state. Failure modes: a table that does not parse is refused as a whole. A level
+ * that the table does not have is due one second after it was stored, as in RocketMQ, so that a
+ * message kept by another configuration still comes.
  */
 #include "broker/store/delay_level.h"
 

@@ -1,15 +1,16 @@
 /*
  * Gathering records into one put per queue.
  *
- * A queue's run in the batch is found without a search: the queue object remembers the serial of the batch that
- * it is part of, and its run there. Consecutive records mostly belong to one queue, so the one before is
- * compared first and the table is not asked.
+ * A queue's run in the batch is found without a search: the queue object remembers the serial of
+ * the batch that it is part of, and its run there. Consecutive records mostly belong to one queue,
+ * so the one before is compared first and the table is not asked.
  *
- * Which records get a unit, and its tagsCode (facts 1.9, 3.1): none for prepared and rolled back ones. The tag's
- * hash, but for delayed messages in SCHEDULE_TOPIC_XXXX the time at which they are due.
+ * Which records get a unit, and its tagsCode (facts 1.9, 3.1): none for prepared and rolled back
+ * ones. The tag's hash, but for delayed messages in SCHEDULE_TOPIC_XXXX the time at which they are
+ * due.
  *
- * Threads: the dispatch token's holder. Failure modes: codes of table, queues and index; records of the batch
- * that was not applied are then offered again, which put and index notice.
+ * Threads: the dispatch token's holder. Failure modes: codes of table, queues and index; records of
+ * the batch that was not applied are then offered again, which put and index notice.
  */
 #include "broker/store/dispatch_batch.h"
 
@@ -19,9 +20,9 @@
 #include "base/props.h"
 #include "broker/store/consume_queue_internal.h"
 
-void batch_init(struct dispatch_batch *batch, uint64_t serial)
+void batch_init(struct dispatch_batch *batch, struct queue_table *queues)
 {
-    batch->serial = serial;
+    batch->serial = ++queues->batch_serial;
     batch->unit_count = 0;
     batch->run_count = 0;
     batch->record_count = 0;
@@ -181,7 +182,8 @@ static const struct queue_unit *sort_units(struct dispatch_batch *batch)
     return batch->sorted;
 }
 
-/* A topic that was deleted and made anew begins at 0 again; elsewhere the deletion may not have happened. */
+/* A topic that was deleted and made anew begins at 0 again; elsewhere the deletion may not have
+ * happened. */
 static enum tern_code put_run(const struct dispatch_run *run, const struct queue_unit *units,
                               bool replay)
 {

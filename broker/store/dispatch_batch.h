@@ -1,7 +1,8 @@
 /*
- * A batch of records on its way from the log's bytes to consume queues and index. Internal to the dispatcher.
+ * A batch of records on its way from the log's bytes to consume queues and index. Internal to the
+ * dispatcher.
  *
- *   bytes ─fill─► units in log order ─apply─► one put per queue and run of offsets, however interleaved
+ *   bytes ─fill─► units in log order ─apply─► one put for each queue, however interleaved
  *
  * Everything is in arrays of fixed size: in steady state nothing is allocated.
  */
@@ -42,7 +43,8 @@ enum batch_stop {
     BATCH_END,     /* all bytes are taken */
     BATCH_FULL,    /* apply it, then go on */
     BATCH_BLANK,   /* a segment's filler begins here */
-    BATCH_PARTIAL, /* the record that begins here is not all there; *need is its size when known, else 0 */
+    BATCH_PARTIAL, /* the record that begins here is not all there; *need is its size when known,
+                      else 0 */
     BATCH_BAD,     /* no record begins here */
     BATCH_FAILED   /* *code says why */
 };
@@ -53,21 +55,22 @@ struct batch_source {
     const struct delay_levels *delays;
 };
 
-/* Empties it; `serial` differs from that of every other batch of the table. */
-void batch_init(struct dispatch_batch *batch, uint64_t serial);
+/* Empties it. @thread the dispatch token's holder */
+void batch_init(struct dispatch_batch *batch, struct queue_table *queues);
 /* Lets the queues go. */
 void batch_release(struct dispatch_batch *batch);
 
 /*
- * Parses the records of `bytes`, which begin at phys_off in the log, indexes them and gathers their units.
- * *taken bytes are dealt with. @thread the dispatch token's holder
+ * Parses the records of `bytes`, which begin at phys_off in the log, indexes them and gathers their
+ * units. *taken bytes are dealt with. @thread the dispatch token's holder
  */
 enum batch_stop batch_fill(struct dispatch_batch *batch, const struct batch_source *source,
                            int64_t phys_off, const uint8_t *bytes, size_t size, size_t *taken,
                            size_t *need, enum tern_code *code);
 
 /*
- * Puts the units; with `replay` against what may be there. *failed is the run that could not be put.
+ * Puts the units; with `replay` against what may be there. *failed is the run that could not be
+ * put.
  * @thread the dispatch token's holder
  */
 MUST_CHECK enum tern_code batch_apply(struct dispatch_batch *batch, bool replay,

@@ -1,20 +1,22 @@
 /*
  * The dispatcher's token, its two users, and its positions.
  *
- *   appender ─offer─► token free, nothing pending before? ─yes─► batch from the appender's own memory
- *                                                          no──► wake the task
- *   task: take the token, read a chunk of the log, batch, release, deliver arrivals; again until caught up
+ *   appender ─offer─► token free, nothing pending before it?
+ *                       yes ──► batch straight from the appender's memory, arrivals kept
+ *                       no  ──► wake the task
+ *   task ──► take the token, read a chunk of the log, batch, release, deliver; until caught up
  *
- * No wake-up is lost: who lets the token go looks at limit and end once more and wakes the task when something
- * is left; who finds the token taken relies on that, or is the task, which is woken then.
+ * No wake-up is lost: who lets the token go looks at limit and end once more and wakes the task
+ * when something is left; who finds the token taken relies on that, or is the task, which is woken
+ * then.
  *
- * Arrivals: those of offers are kept until dispatcher_notify(), in arrays of fixed size; when they are full the
- * rest is left to the task, which delivers its own at once, without the token.
+ * Arrivals: those of offers are kept until dispatcher_notify(), in arrays of fixed size; when they
+ * are full the rest is left to the task, which delivers its own at once, without the token.
  *
- * Failure modes: no space, no memory or no descriptor: the records stay undispatched (late, not lost) and
- * the task tries again each second; what was put of the batch is then compared, not put twice. Any other
- * code, and bytes that are no record, end dispatching: on_error, the store latches. A record that is not all
- * there, at the log's end or the limit, is waited for.
+ * Failure modes: no space, no memory or no descriptor: the records stay undispatched (late, not
+ * lost) and the task tries again each second; what was put of the batch is then compared, not put
+ * twice. Any other code, and bytes that are no record, end dispatching: on_error, the store
+ * latches. A record that is not all there, at the log's end or the limit, is waited for.
  */
 #include "broker/store/dispatcher.h"
 
@@ -31,12 +33,7 @@
 #include "broker/store/dispatch_batch.h"
 #include "broker/store/record_head.h"
 
-enum {
-    CHUNK_BYTES = 256 * 1024,
-    ARRIVALS_MAX = 1024,
-    ARRIVAL_CODES_MAX = 16384,
-    RETRY_MS = 1000
-};
+enum { CHUNK_BYTES = 256 * 1024, ARRIVALS_MAX = 1024, ARRIVAL_CODES_MAX = 16384, RETRY_MS = 1000 };
 
 struct kept_arrival {
     struct consume_queue *queue; /* a reference */
@@ -57,7 +54,6 @@ struct dispatcher {
     _Atomic int64_t limit;
 
     /* the token's holder's */
-    uint64_t serial;      /* of the last batch */
     int64_t verify_until; /* what lies before may be partly put */
 
     /* the task's (and the recovery's before it starts) */
@@ -177,7 +173,7 @@ static enum batch_stop fill(struct dispatcher *d, struct dispatch_batch *batch, 
                             enum tern_code *code)
 {
     const struct batch_source source = {d->options.queues, d->options.index, &d->delays};
-    batch_init(batch, ++d->serial);
+    batch_init(batch, d->options.queues);
     out->stop = batch_fill(batch, &source, phys_off, bytes, size, &out->taken, &out->need, code);
     if (out->stop == BATCH_FAILED)
         describe(out->text, sizeof out->text, *code, NULL);
@@ -203,8 +199,8 @@ static enum tern_code apply(struct dispatcher *d, struct dispatch_batch *batch, 
 /* ---- reading the log ---- */
 
 /* Bytes from phys_off on, at least `need` when there are as many; *avail of them. */
-static enum tern_code get_chunk(struct dispatcher *d, int64_t phys_off, int64_t target,
-                                size_t need, const uint8_t **bytes, size_t *avail)
+static enum tern_code get_chunk(struct dispatcher *d, int64_t phys_off, int64_t target, size_t need,
+                                const uint8_t **bytes, size_t *avail)
 {
     int64_t inside = phys_off - d->chunk_at;
     size_t want = need > CHUNK_BYTES ? need : CHUNK_BYTES;
@@ -281,7 +277,7 @@ static enum round dispatch_round(struct dispatcher *d, int64_t target, bool repl
     const uint8_t *bytes = NULL;
     size_t avail = 0;
     int64_t at = atomic_load(&d->position);
-    batch_init(d->task_batch, 0);
+    batch_init(d->task_batch, d->options.queues);
     out->text[0] = 0;
     if (at >= target)
         return ROUND_CAUGHT_UP;
@@ -382,14 +378,14 @@ static void move_arrivals(struct dispatcher *d, struct dispatch_batch *batch)
         return;
     for (uint32_t i = 0; i < batch->run_count; i++) {
         struct dispatch_run *run = &batch->runs[i];
-        struct kept_arrival *last =
-            d->arrival_count ? &d->arrivals[d->arrival_count - 1] : NULL;
+        struct kept_arrival *last = d->arrival_count ? &d->arrivals[d->arrival_count - 1] : NULL;
         if (last && last->queue == run->queue && last->first_off + last->count == run->first_off) {
             last->count += run->count;
         } else {
-            d->arrivals[d->arrival_count++] = (struct kept_arrival){
-                .queue = run->queue, .first_off = run->first_off, .count = run->count,
-                .start = d->code_count};
+            d->arrivals[d->arrival_count++] = (struct kept_arrival){.queue = run->queue,
+                                                                    .first_off = run->first_off,
+                                                                    .count = run->count,
+                                                                    .start = d->code_count};
             run->queue = NULL; /* its reference went along */
         }
         memcpy(d->codes + d->code_count, batch->codes + run->start, run->count * sizeof *d->codes);
@@ -397,7 +393,8 @@ static void move_arrivals(struct dispatcher *d, struct dispatch_batch *batch)
     }
 }
 
-/* Dispatches from the appender's memory as long as nothing stands against it. @thread both tokens' holder */
+/* Dispatches from the appender's memory as long as nothing stands against it. @thread both tokens'
+ * holder */
 static void dispatch_offer(struct dispatcher *d, int64_t phys_off, const uint8_t *records,
                            size_t size)
 {
@@ -506,8 +503,8 @@ enum tern_code dispatcher_create(const struct env *env, const struct dispatcher_
         dispatcher_destroy(d);
         return TERN_NO_MEMORY;
     }
-    batch_init(d->task_batch, 0);
-    batch_init(d->offer_batch, 0);
+    batch_init(d->task_batch, d->options.queues);
+    batch_init(d->offer_batch, d->options.queues);
     *out = d;
     return TERN_OK;
 }

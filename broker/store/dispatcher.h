@@ -2,9 +2,9 @@
  * The dispatcher (RocketMQ's reput): follows the log and builds consume queues and index from it.
  * Internal to the store.
  *
- * A token, not only a thread: when everything before `phys_off` is dispatched, the appender offers its own
- * records and they are dispatched from its buffers at once, hot in cache; else the task reads the log. Only
- * one of them at a time; positions advance in log order.
+ * A token, not only a thread: when everything before `phys_off` is dispatched, the appender offers
+ * its own records and they are dispatched from its buffers at once, hot in cache; else the task
+ * reads the log. Only one of them at a time; positions advance in log order.
  */
 #ifndef STORE_DISPATCHER_H
 #define STORE_DISPATCHER_H
@@ -34,12 +34,11 @@ MUST_CHECK enum tern_code dispatcher_create(const struct env *env,
 void dispatcher_destroy(struct dispatcher *dispatcher);
 
 /*
- * Recovery: dispatches [from, end) in the calling thread without notifying. Existing units are compared and
- * rewritten when they differ, so replaying twice changes nothing. *records counts.
+ * Recovery: dispatches [from, end) in the calling thread without notifying. Existing units are
+ * compared and rewritten when they differ, so replaying twice changes nothing. *records counts.
  */
 MUST_CHECK enum tern_code dispatcher_replay(struct dispatcher *dispatcher, int64_t from,
-                                            int64_t end, int64_t *records,
-                                            struct tern_error *err);
+                                            int64_t end, int64_t *records, struct tern_error *err);
 
 struct delay_levels;
 /* Other delay levels than RocketMQ's (DELAY_LEVELS_DEFAULT); copied. Before the first record. */
@@ -50,12 +49,13 @@ MUST_CHECK enum tern_code dispatcher_start(struct dispatcher *dispatcher);
 
 /*
  * The appender's own records, in log order, after the log's end was published. Dispatches them when
- * nothing before them is pending and the limit allows it, else leaves them to the task and wakes it.
- * Arrivals are kept until dispatcher_notify(). @thread the append token's holder
+ * nothing before them is pending and the limit allows it, else leaves them to the task and wakes
+ * it. Arrivals are kept until dispatcher_notify(). @thread the append token's holder
  */
 void dispatcher_offer(struct dispatcher *dispatcher, int64_t phys_off, const uint8_t *records,
                       size_t size_bytes);
-/* Delivers the arrivals of the offers since the last call. @thread as dispatcher_offer @locks none */
+/* Delivers the arrivals of the offers since the last call. @thread as dispatcher_offer @locks none
+ */
 void dispatcher_notify(struct dispatcher *dispatcher);
 
 int64_t dispatcher_position(const struct dispatcher *dispatcher);

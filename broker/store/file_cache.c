@@ -1,8 +1,9 @@
 /*
- * Open files by key: a chained hash table and, for those that nobody uses, a list in the order of last use.
+ * Open files by key: a chained hash table and, for those that nobody uses, a list in the order of
+ * last use.
  *
- * Opening and closing happen without the lock. Two threads may therefore open one file at the same time:
- * the second to come back finds the first one's in the table, uses that and closes its own.
+ * Opening and closing happen without the lock. Two threads may therefore open one file at the same
+ * time: the second to come back finds the first one's in the table, uses that and closes its own.
  *
  * Threads: any. Lock: STORE_FILES guards everything but an entry's file, which does not change.
  * Failure modes: those of opening; an eviction cannot fail.
@@ -18,9 +19,9 @@ struct cached_file {
     struct file_key key;
     struct file *file;
     uint32_t refs;
-    bool forgotten;                        /* not in the table any more */
-    struct cached_file *chain;             /* next of the bucket */
-    struct cached_file *newer, *older;     /* in the idle list while refs == 0 */
+    bool forgotten;                    /* not in the table any more */
+    struct cached_file *chain;         /* next of the bucket */
+    struct cached_file *newer, *older; /* in the idle list while refs == 0 */
 };
 
 struct file_cache {
@@ -121,7 +122,8 @@ static struct cached_file *table_find(struct file_cache *cache, struct file_key 
     return e;
 }
 
-/* Takes one idle entry out when the cache holds more than it may; NULL when none. @locks holds:STORE_FILES */
+/* Takes one idle entry out when the cache holds more than it may; NULL when none. @locks
+ * holds:STORE_FILES */
 static struct cached_file *take_surplus(struct file_cache *cache)
 {
     struct cached_file *e = cache->oldest;

@@ -11,6 +11,7 @@
 #include "broker/store/flush_mark.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,20 +19,22 @@
 #include "base/fs.h"
 #include "base/record.h"
 
-enum { SLOT_BYTES = 28, SLOT_STRIDE = 4096, SLOTS = 2, CHECKED_BYTES = 24 };
+enum { SLOT_BYTES = 36, SLOT_STRIDE = 4096, SLOTS = 2, CHECKED_BYTES = 32 };
 
 static const char slot_magic[8] = {'T', 'E', 'R', 'N', 'F', 'L', 'S', 'H'};
 
 struct flush_mark {
     struct file *file;
     uint64_t sequence; /* of the newest slot; slot = sequence % 2 */
+    _Atomic int64_t indexed;
 };
 
 /* Reads both slots; sequence 0: neither is good. */
-static enum tern_code read_slots(struct file *file, uint64_t *sequence, int64_t *flushed)
+static enum tern_code read_slots(struct file *file, uint64_t *sequence,
+                                 struct flush_mark_value *out)
 {
     *sequence = 0;
-    *flushed = 0;
+    *out = (struct flush_mark_value){0};
     for (int i = 0; i < SLOTS; i++) {
         uint8_t slot[SLOT_BYTES];
         size_t got = 0;
@@ -42,30 +45,29 @@ static enum tern_code read_slots(struct file *file, uint64_t *sequence, int64_t 
             get_be32(slot + CHECKED_BYTES) != record_body_crc(slot, CHECKED_BYTES))
             continue;
         uint64_t number = get_be64(slot + 8);
-        int64_t value = (int64_t)get_be64(slot + 16);
-        if (number > *sequence && value >= 0) {
+        if (number > *sequence) {
             *sequence = number;
-            *flushed = value;
+            out->known = true;
+            out->flushed = (int64_t)get_be64(slot + 16);
+            out->indexed = (int64_t)get_be64(slot + 24);
         }
     }
     return TERN_OK;
 }
 
-enum tern_code flush_mark_read(const struct env *env, const char *path, bool *known,
-                               int64_t *flushed, struct tern_error *err)
+enum tern_code flush_mark_read(const struct env *env, const char *path,
+                               struct flush_mark_value *out, struct tern_error *err)
 {
-    *known = false;
-    *flushed = 0;
+    *out = (struct flush_mark_value){0};
     struct file *file = NULL;
     enum tern_code code = fs_open(env->fs, path, FS_READ, &file);
     if (code == TERN_NOT_FOUND)
         return TERN_OK;
     uint64_t sequence = 0;
     if (!code)
-        code = read_slots(file, &sequence, flushed);
+        code = read_slots(file, &sequence, out);
     if (code)
         error_set_errno(err, code, errno, "%s: cannot read", path);
-    *known = !code && sequence > 0;
     file_close(file);
     return code;
 }
@@ -78,14 +80,15 @@ enum tern_code flush_mark_open(const struct env *env, const char *path, struct f
     if (!mark)
         return error_set(err, TERN_NO_MEMORY, "%s: no memory", path);
     enum tern_code code = fs_open(env->fs, path, FS_READ | FS_WRITE | FS_CREATE, &mark->file);
-    int64_t flushed;
+    struct flush_mark_value value;
     if (!code)
-        code = read_slots(mark->file, &mark->sequence, &flushed);
+        code = read_slots(mark->file, &mark->sequence, &value);
     if (code) {
         error_set_errno(err, code, errno, "%s: cannot open", path);
         flush_mark_close(mark);
         return code;
     }
+    atomic_init(&mark->indexed, value.indexed);
     *out = mark;
     return TERN_OK;
 }
@@ -105,12 +108,18 @@ enum tern_code flush_mark_set(struct flush_mark *mark, int64_t flushed)
     memcpy(slot, slot_magic, sizeof slot_magic);
     put_be64(slot + 8, sequence);
     put_be64(slot + 16, (uint64_t)flushed);
+    put_be64(slot + 24, (uint64_t)atomic_load(&mark->indexed));
     put_be32(slot + CHECKED_BYTES, record_body_crc(slot, CHECKED_BYTES));
     int64_t at = (int64_t)(sequence % SLOTS) * SLOT_STRIDE;
     enum tern_code code = file_pwrite(mark->file, slot, sizeof slot, at);
     if (!code)
         mark->sequence = sequence;
     return code;
+}
+
+void flush_mark_set_indexed(struct flush_mark *mark, int64_t indexed)
+{
+    atomic_store(&mark->indexed, indexed);
 }
 
 enum tern_code flush_mark_sync(struct flush_mark *mark)

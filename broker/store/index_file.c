@@ -1,12 +1,12 @@
 /*
  * Reading and writing index files; the layout and the order of writes are told in index_file.h.
  *
- * Invariants: header.count entries [1, count) are on the file, in log order, so that endPhyOffset only grows;
- * prevIndex is always smaller than the entry's own number.
+ * Invariants: header.count entries [1, count) are on the file, in log order, so that endPhyOffset
+ * only grows; prevIndex is always smaller than the entry's own number.
  *
- * Threads: as said in the header. Failure modes: codes of the disk; an append that failed in the middle has
- * left entries beyond the count and slots that point to them. The next try follows such slots to what they
- * held before (chain_below), so no chain is lost.
+ * Threads: as said in the header. Failure modes: codes of the disk; an append that failed in the
+ * middle has left entries beyond the count and slots that point to them. The next try follows such
+ * slots to what they held before (chain_below), so no chain is lost.
  */
 #include "broker/store/index_file.h"
 
@@ -142,8 +142,8 @@ enum tern_code index_file_create(struct fs *fs, const char *dir, const char *nam
     if (before && before->end_ms > 0)
         file->header.begin_ms = file->header.end_ms = before->end_ms;
     file->unfinished = true;
-    enum tern_code code = index_file_open(file, fs, dir, FS_READ | FS_WRITE | FS_CREATE | FS_EXCLUSIVE,
-                                          &file->file);
+    enum tern_code code =
+        index_file_open(file, fs, dir, FS_READ | FS_WRITE | FS_CREATE | FS_EXCLUSIVE, &file->file);
     if (code == TERN_OK) {
         code = file_truncate(file->file, index_file_bytes(slots, entries));
         if (code == TERN_OK)
@@ -255,7 +255,8 @@ static void sort_by_page(const struct index_file *file, struct index_scratch *sc
     /* Each start is now its page's end, that is, the next page's start. */
 }
 
-/* What a slot's number is worth: entries that a failed append left are followed to what was before. */
+/* What a slot's number is worth: entries that a failed append left are followed to what was before.
+ */
 static enum tern_code chain_below(struct index_file *file, uint32_t *number)
 {
     while (*number >= file->header.count) {
@@ -279,7 +280,8 @@ struct page {
     uint8_t bytes[INDEX_PAGE_BYTES];
 };
 
-/* Reads the slots from the first to the last that order[first, end) touches; they are all of one page. */
+/* Reads the slots from the first to the last that order[first, end) touches; they are all of one
+ * page. */
 static enum tern_code read_slots(struct index_file *file, const struct index_scratch *scratch,
                                  const struct index_key *keys, uint32_t first, uint32_t end,
                                  struct page *page)
@@ -312,7 +314,8 @@ static enum tern_code find_prevs(struct index_file *file, struct index_scratch *
         uint32_t i = scratch->order[k];
         uint8_t *slot = slot_in_page(file, &page, keys[i].hash);
         uint32_t prev = get_be32(slot);
-        /* Numbers of this batch are told from those a failed one left by the mark in the top bit. */
+        /* Numbers of this batch are told from those a failed one left by the mark in the top bit.
+         */
         if (prev & 0x80000000u)
             prev &= 0x7FFFFFFFu;
         else

@@ -1,31 +1,32 @@
 /*
  * One index file, RocketMQ's layout byte for byte (facts 1.11). Internal to the index service.
  *
- *   header 40: beginTimestamp 8 | endTimestamp 8 | beginPhyOffset 8 | endPhyOffset 8 | hashSlotCount 4
- *              | indexCount 4
- *   slots × 4: number of the newest entry in the slot; 0 or above indexCount: none
- *   entries × 20: keyHash 4 | phyOffset 8 | timeDiff 4 (seconds since beginTimestamp) | prevIndex 4
+ *   header, 40   beginTimestamp 8 | endTimestamp 8 | beginPhyOffset 8 | endPhyOffset 8
+ *                | hashSlotCount 4 | indexCount 4
+ *   slots × 4    number of the newest entry in the slot; 0 or above indexCount: none
+ *   entries × 20 keyHash 4 | phyOffset 8 | timeDiff 4, seconds since beginTimestamp | prevIndex 4
  *
  * indexCount begins at 1: entry 0 is never used, so a file takes entries − 1 of them.
  *
- * Written in batches, because an entry changes a random slot and no one should pay a system call for
- * four bytes. A batch is sorted by the slots' 64 KiB pages; of each page that it touches, the part between the
- * first and the last slot touched is read and written once:
+ * Written in batches, because an entry changes a random slot and no one should pay a system call
+ * for four bytes. A batch is sorted by the slots' 64 KiB pages; of each page that it touches, the
+ * part between the first and the last slot touched is read and written once:
  *
  *   1  read the pages, note for each entry what its slot holds before it (prevIndex)
  *   2  write the entries, one run
  *   3  read the pages again, write the slots
  *   4  write the header
  *
- * In that order, a reader without lock meets entries beyond the count it knows, never a slot whose entry is not
- * there. With the default 5,000,000 slots a full batch costs about 0.3 µs a key on ext4 (measured with pages
- * of 4, 16, 32, 64 and 128 KiB: 1.2, 0.5, 0.4, 0.3, 0.3 µs; a write into a large folio of the page cache costs
- * by the folio, so few large writes win), a key alone about 5 µs.
+ * In that order, a reader without lock meets entries beyond the count it knows, never a slot whose
+ * entry is not there. With the default 5,000,000 slots a full batch costs about 0.3 µs a key on
+ * ext4. Measured with pages of 4, 16, 32, 64 and 128 KiB: 1.2, 0.5, 0.4, 0.3, 0.3 µs, since a write
+ * into a large folio of the page cache costs by the folio, and few large writes win.
  *
- * Unfinished mark: the slots of a file that is written to are not on disk in any order, so after a power
- * loss it could be half old. Before the first batch after a sync, endTimestamp on the disk is therefore
- * set to INT64_MAX and synced; index_file_seal() puts the true one back after a sync. A file with
- * the mark is rebuilt after a crash; RocketMQ, too, removes it, since it lies beyond its checkpoint.
+ * Unfinished mark: the slots of a file that is written to are not on disk in any order, so after a
+ * power loss it could be half old. Before the first batch after a sync, endTimestamp on the disk is
+ * therefore set to INT64_MAX and synced; index_file_seal() puts the true one back after a sync. A
+ * file with the mark is rebuilt after a crash; RocketMQ, too, removes it, since it lies beyond its
+ * checkpoint.
  */
 #ifndef STORE_INDEX_FILE_H
 #define STORE_INDEX_FILE_H
@@ -91,17 +92,19 @@ void index_scratch_fini(struct index_scratch *scratch);
 int64_t index_file_bytes(uint32_t slots, uint32_t entries);
 uint32_t index_slot_of(const struct index_file *file, uint32_t hash);
 
-/* A new file with the mark, durable, its header seeded from `before` (NULL: the first). @blocks on the disk */
+/* A new file with the mark, durable, its header seeded from `before` (NULL: the first). @blocks on
+ * the disk */
 MUST_CHECK enum tern_code index_file_create(struct fs *fs, const char *dir, const char *name,
                                             uint32_t slots, uint32_t entries,
                                             const struct index_header *before,
                                             struct index_file **out);
 /*
- * An existing one: reads and checks its header and closes it. TERN_CORRUPT when the length or the header does
- * not fit.
+ * An existing one: reads and checks its header and closes it. TERN_CORRUPT when the length or the
+ * header does not fit.
  */
 MUST_CHECK enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name,
-                                          uint32_t slots, uint32_t entries, struct index_file **out);
+                                          uint32_t slots, uint32_t entries,
+                                          struct index_file **out);
 /* Opens a closed one; flags as fs_open(). */
 MUST_CHECK enum tern_code index_file_open(struct index_file *file, struct fs *fs, const char *dir,
                                           unsigned flags, struct file **out);
@@ -115,16 +118,17 @@ static inline bool index_file_full(const struct index_file *file)
 }
 
 /*
- * Adds as many keys as there is room for, up to INDEX_BATCH_MAX; *taken. When it fails nothing is taken and the
- * same batch may be tried again. *after is the header then, to be published by the caller.
+ * Adds as many keys as there is room for, up to INDEX_BATCH_MAX; *taken. When it fails nothing is
+ * taken and the same batch may be tried again. *after is the header then, to be published by the
+ * caller.
  * @thread one at a time @blocks on the disk
  */
 MUST_CHECK enum tern_code index_file_append(struct index_file *file, struct index_scratch *scratch,
                                             const struct index_key *keys, uint32_t count,
                                             struct index_header *after, uint32_t *taken);
 /*
- * Syncs, then removes the mark, durably; the caller clears `unfinished`. @thread not together with append, but
- * with reads
+ * Syncs, then removes the mark, durably; the caller clears `unfinished`. @thread not together with
+ * append, but with reads
  */
 MUST_CHECK enum tern_code index_file_seal(struct index_file *file,
                                           const struct index_header *header);

@@ -1,16 +1,16 @@
 /*
  * Which index files there are: found at the start, added when one is full, sealed, expired and cut.
  *
- * Files are ordered by name, which is the time of creation: a new one's name is always above the newest
- * one's, whatever the clock does.
+ * Files are ordered by name, which is the time of creation: a new one's name is always above the
+ * newest one's, whatever the clock does.
  *
- * Recovery after a crash keeps what is known to be whole: files without the unfinished mark whose last entry is
- * not newer than the checkpoint. The rest is removed and built again by the replay, so that a crash during
- * a change of files leaves no orphan.
+ * Recovery after a crash keeps what is known to be whole: files without the unfinished mark whose
+ * last entry is not newer than the checkpoint. The rest is removed and built again by the replay,
+ * so that a crash during a change of files leaves no orphan.
  *
- * Threads: any. Lock: STORE_INDEX; sealing syncs without it. Failure modes: codes of the disk. A file that
- * does not fit the options or its own header is never used; after a crash it is removed, else left alone
- * unless it is ours and unfinished.
+ * Threads: any. Lock: STORE_INDEX; sealing syncs without it. Failure modes: codes of the disk. A
+ * file that does not fit the options or its own header is never used; after a crash it is removed,
+ * else left alone unless it is ours and unfinished.
  */
 #include "broker/store/index_internal.h"
 
@@ -65,7 +65,8 @@ static void format_name(int64_t wall_ms, char name[INDEX_NAME_DIGITS + 1])
 static int64_t name_time(const char *name)
 {
     int year, month, day, hour, minute, second, ms;
-    if (sscanf(name, "%4d%2d%2d%2d%2d%2d%3d", &year, &month, &day, &hour, &minute, &second, &ms) != 7)
+    if (sscanf(name, "%4d%2d%2d%2d%2d%2d%3d", &year, &month, &day, &hour, &minute, &second, &ms) !=
+        7)
         return 0;
     struct tm tm = {.tm_year = year - 1900,
                     .tm_mon = month - 1,
@@ -77,7 +78,8 @@ static int64_t name_time(const char *name)
     return (int64_t)mktime(&tm) * 1000 + ms;
 }
 
-/* A name for now, above `last` ("" for none) even when the clock went back or hands an hour out twice. */
+/* A name for now, above `last` ("" for none) even when the clock went back or hands an hour out
+ * twice. */
 static void next_name(const struct index_service *index, const char *last,
                       char name[INDEX_NAME_DIGITS + 1])
 {
@@ -92,8 +94,7 @@ static void next_name(const struct index_service *index, const char *last,
 
 static bool is_name(const char *name)
 {
-    return strlen(name) == INDEX_NAME_DIGITS &&
-           strspn(name, "0123456789") == INDEX_NAME_DIGITS;
+    return strlen(name) == INDEX_NAME_DIGITS && strspn(name, "0123456789") == INDEX_NAME_DIGITS;
 }
 
 /* ---- the current file ---- */
@@ -105,7 +106,8 @@ enum tern_code index_files_current(struct index_service *index, struct index_fil
     *out = last;
     if (last && !index_file_full(last)) {
         if (!last->file)
-            code = index_file_open(last, index->env->fs, index->dir, FS_READ | FS_WRITE, &last->file);
+            code =
+                index_file_open(last, index->env->fs, index->dir, FS_READ | FS_WRITE, &last->file);
         return code;
     }
     char name[INDEX_NAME_DIGITS + 1];
@@ -278,8 +280,8 @@ static enum tern_code recover_file(struct index_service *index, const char *name
                                    int64_t safe_ms)
 {
     struct index_file *file;
-    enum tern_code code = index_file_load(index->env->fs, index->dir, name, index->slots,
-                                          index->entries, &file);
+    enum tern_code code =
+        index_file_load(index->env->fs, index->dir, name, index->slots, index->entries, &file);
     const char *cause = NULL;
     if (code == TERN_CORRUPT) {
         if (clean) { /* made with other options, perhaps: not ours to remove */
@@ -317,8 +319,8 @@ static enum tern_code read_trailing(struct index_service *index)
     if (code)
         return code;
     index->trailing_phys = last->header.end_phys;
-    for (uint32_t n = last->header.count - 1;
-         n >= 1 && index->trailing_count < INDEX_TRAILING_MAX; n--) {
+    for (uint32_t n = last->header.count - 1; n >= 1 && index->trailing_count < INDEX_TRAILING_MAX;
+         n--) {
         struct index_entry entry;
         code = index_read_entry(handle, last->slots, n, &entry);
         if (code || entry.phys_off != index->trailing_phys)
@@ -455,7 +457,7 @@ enum tern_code index_service_cut(struct index_service *index, int64_t log_end,
         gone = take_files(index, keep, all);
         code = gone ? TERN_OK : TERN_NO_MEMORY;
     }
-    if (code == TERN_OK && atomic_load(&index->last_phys) >= log_end) {
+    if (code == TERN_OK && (gone || atomic_load(&index->last_phys) >= log_end)) {
         const struct index_file *last = newest(index);
         uint64_t head = atomic_load(&index->head);
         int64_t end = last ? last->header.end_phys : 0;

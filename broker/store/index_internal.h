@@ -1,6 +1,6 @@
 /*
- * The index service as its own files see it: index_service.c (keys, ring, applying), index_files.c (which
- * files there are), index_query.c. Not for anybody else.
+ * The index service as its own files see it: index_service.c (keys, ring, applying), index_files.c
+ * (which files there are), index_query.c. Not for anybody else.
  */
 #ifndef STORE_INDEX_INTERNAL_H
 #define STORE_INDEX_INTERNAL_H
@@ -22,20 +22,22 @@ struct index_service {
     uint32_t slots, entries;
     bool read_only;
 
-    /* The ring: written by the dispatch token's holder at head, read by the holder of `lock` at tail. */
+    /* The ring: written by the dispatch token's holder at head, read by the holder of `lock` at
+     * tail. */
     struct index_key *ring;
     _Atomic uint64_t head;
     _Atomic uint64_t tail;
     _Atomic int64_t last_phys; /* of the last record put or recovered, -1: none */
     _Atomic int64_t last_ms;
 
-    /* What the newest file already holds of the record at trailing_phys; the dispatch token's holder. */
+    /* What the newest file already holds of the record at trailing_phys; the dispatch token's
+     * holder. */
     int64_t trailing_phys;
     uint32_t trailing_count;
     uint32_t trailing[INDEX_TRAILING_MAX];
 
-    struct task *task;  /* applies in the background; NULL when read only */
-    int64_t apply_due;  /* the task's */
+    struct task *task; /* applies in the background; NULL when read only */
+    int64_t apply_due; /* the task's */
 
     struct lock seal_lock; /* STORE_QUEUES, for its place before the next: one sealing at a time */
     struct lock lock; /* STORE_INDEX: held while a batch is applied, the lock exists for that */
@@ -59,7 +61,8 @@ MUST_CHECK enum tern_code index_apply(struct index_service *index);
 
 /* Takes the reference. @locks holds:STORE_INDEX */
 MUST_CHECK enum tern_code index_files_add(struct index_service *index, struct index_file *file);
-/* The newest file, open for writing and not full; a new one when needed. @locks holds:STORE_INDEX */
+/* The newest file, open for writing and not full; a new one when needed. @locks holds:STORE_INDEX
+ */
 MUST_CHECK enum tern_code index_files_current(struct index_service *index, struct index_file **out);
 /* Seals files that are full. @locks takes:STORE_INDEX, never during the sync */
 MUST_CHECK enum tern_code index_files_seal_full(struct index_service *index);

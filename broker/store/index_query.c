@@ -1,12 +1,12 @@
 /*
  * Looking a key up: newest file first, in each the chain of its slot, which is newest first too.
  *
- * The files' times have a resolution of a second, so a hit here is a candidate within a second of the range; the
- * caller looks at the record itself, for its time as for its key.
+ * The files' times have a resolution of a second, so a hit here is a candidate within a second of
+ * the range; the caller looks at the record itself, for its time as for its key.
  *
- * Threads: any. The files wanted are collected under the lock after the ring was applied, then walked without
- * it: entries below the count taken then do not change. Failure modes: codes of the disk; a chain that does
- * not lead to ever smaller numbers is damaged and ends there.
+ * Threads: any. The files wanted are collected under the lock after the ring was applied, then
+ * walked without it: entries below the count taken then do not change. Failure modes: codes of the
+ * disk; a chain that does not lead to ever smaller numbers is damaged and ends there.
  */
 #include "broker/store/index_internal.h"
 
@@ -58,9 +58,10 @@ static enum tern_code walk(struct searched *s, struct file *handle, uint32_t has
         code = index_read_entry(handle, s->file->slots, number, &entry);
         if (code || (number < s->header.count && entry.time_diff < 0))
             break;
-        /* The first entry's time counts from the file before; its real one is the file's beginning. */
-        int64_t time_ms = s->header.begin_ms +
-                          (number == 1 ? 0 : (int64_t)entry.time_diff * SECOND_MS);
+        /* The first entry's time counts from the file before; its real one is the file's beginning.
+         */
+        int64_t time_ms =
+            s->header.begin_ms + (number == 1 ? 0 : (int64_t)entry.time_diff * SECOND_MS);
         if (number < s->header.count) {
             if (time_ms + SECOND_MS <= range->begin_ms)
                 break;

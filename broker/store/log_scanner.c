@@ -12,9 +12,9 @@
  * NUL.
  *
  * Invariants: the buffer holds [buffer_off, buffer_off + filled) of `segment`; it grows to the
- * largest record met, never beyond record_max. Threads: one. Failure modes: an error of the disk
- * ends the scan with its code; what lies behind a segment file's end (a short last segment) reads
- * as zeros.
+ * largest record met, which is never longer than a segment, whatever maxMessageSize is now.
+ * Threads: one. Failure modes: an error of the disk ends the scan with its code; what lies behind a
+ * segment file's end (a short last segment) reads as zeros.
  */
 #include "broker/store/log_scanner.h"
 
@@ -23,22 +23,13 @@
 
 #include "base/bytes.h"
 
-enum {
-    CHUNK_BYTES = 1 << 20,
-    RECORD_EXTRA_BYTES = 64 * 1024, /* a record's bytes beside the body */
-    RECORD_FLOOR_BYTES = 64 << 20 /* stores with a larger maxMessageSize once must still be read */
-};
+enum { CHUNK_BYTES = 1 << 20 };
 
-enum tern_code log_scanner_init(struct log_scanner *s, struct segments *set,
-                                int64_t max_message_bytes)
+enum tern_code log_scanner_init(struct log_scanner *s, struct segments *set)
 {
     memset(s, 0, sizeof *s);
     s->set = set;
     s->unsure_from = INT64_MAX;
-    int64_t most = max_message_bytes + RECORD_EXTRA_BYTES;
-    if (most < RECORD_FLOOR_BYTES)
-        most = RECORD_FLOOR_BYTES;
-    s->record_max = (size_t)(most < set->bytes ? most : set->bytes);
     s->capacity = CHUNK_BYTES;
     s->buffer = malloc(s->capacity);
     return s->buffer ? TERN_OK : TERN_NO_MEMORY;
@@ -151,10 +142,10 @@ enum tern_code log_scanner_at(struct log_scanner *s, int64_t phys_off, enum scan
         }
         size_t avail;
         const uint8_t *bytes = bytes_at(s, phys_off, &avail);
-        enum record_state parsed = record_parse(bytes, avail, s->record_max, true, record);
+        enum record_state parsed = record_parse(bytes, avail, (size_t)s->set->bytes, true, record);
         size_t size = avail >= 4 ? get_be32(bytes) : 0;
         /* Read on only for a length that can still turn out right. */
-        if (parsed == RECORD_PARTIAL && size > avail && size <= s->record_max &&
+        if (parsed == RECORD_PARTIAL && size > avail && size <= (size_t)s->set->bytes &&
             (int64_t)size <= segment_end(s) - phys_off) {
             want = size;
             continue;

@@ -10,7 +10,6 @@
 
 struct log_scanner {
     struct segments *set;
-    size_t record_max;   /* a totalSize above is no record's */
     int64_t unsure_from; /* bytes from here on may never have reached the disk; INT64_MAX: none */
     struct segment *segment; /* that the buffer is of; a reference */
     uint8_t *buffer;
@@ -27,8 +26,7 @@ enum scan_state {
     SCAN_END     /* there is no segment at this offset */
 };
 
-MUST_CHECK enum tern_code log_scanner_init(struct log_scanner *scanner, struct segments *set,
-                                           int64_t max_message_bytes);
+MUST_CHECK enum tern_code log_scanner_init(struct log_scanner *scanner, struct segments *set);
 void log_scanner_fini(struct log_scanner *scanner);
 
 /* What stands at phys_off. record's pointers are valid until the next call. @blocks on the disk */

@@ -56,13 +56,27 @@ static int64_t dispatched_ms(struct queue_flusher *q)
 static enum tern_code sync_mark(struct queue_flusher *q, struct tern_error *err)
 {
     int64_t flushed = commit_log_flushed(q->options.log);
-    if (flushed == q->mark_pos)
-        return TERN_OK;
     enum tern_code code = flush_mark_sync(q->options.mark);
     if (code)
         return error_set_errno(err, code, errno, "%s/ternmq/flushed: cannot sync", q->options.root);
     q->mark_pos = flushed;
     return TERN_OK;
+}
+
+/*
+ * When the index has got no entry since it was synced, everything dispatched until now is indexed
+ * durably. The index itself is synced only at the end: it would cost random writes each time.
+ */
+static void note_indexed(struct queue_flusher *q, int64_t position)
+{
+    int64_t begin_ms;
+    int64_t end_ms;
+    int64_t end_phys;
+    if (!q->options.index)
+        return;
+    index_service_range(q->options.index, &begin_ms, &end_ms, &end_phys);
+    if (end_phys == q->options.index_synced_end)
+        flush_mark_set_indexed(q->options.mark, position);
 }
 
 /* Queues and checkpoint to the disk. */
@@ -82,6 +96,7 @@ static enum tern_code flush_durable(struct queue_flusher *q, struct tern_error *
     code = checkpoint_write(q->env, q->checkpoint_path, checkpoint, err);
     if (code)
         return code;
+    note_indexed(q, position);
     q->written_pos = position;
     q->durable_pos = position;
     return TERN_OK;
@@ -125,7 +140,7 @@ static enum tern_code do_round(struct queue_flusher *q, int64_t now_ns, struct t
         code = flush_durable(q, err);
     else if (now_ns >= q->next_ns)
         code = write_tails(q, err);
-    if (!code && now_ns >= q->mark_ns)
+    if (!code && now_ns >= q->mark_ns && commit_log_flushed(q->options.log) != q->mark_pos)
         code = sync_mark(q, err);
     if (now_ns >= q->thorough_ns && code != TERN_NO_SPACE)
         q->thorough_ns = now_ns + ms_to_ns(QUEUE_FLUSH_THOROUGH_MS);
@@ -213,9 +228,15 @@ enum tern_code queue_flusher_finish(struct queue_flusher *q, struct tern_error *
         code = index_service_flush(q->options.index, &safe_ms, err);
         if (!code && safe_ms > q->options.checkpoint.index_ms)
             q->options.checkpoint.index_ms = safe_ms;
+        int64_t begin_ms;
+        int64_t end_ms;
+        index_service_range(q->options.index, &begin_ms, &end_ms, &q->options.index_synced_end);
     }
     if (!code)
         code = flush_durable(q, err);
+    if (!code && flush_mark_set(q->options.mark, commit_log_flushed(q->options.log)))
+        code = error_set_errno(err, TERN_IO, errno, "%s/ternmq/flushed: cannot write",
+                               q->options.root);
     if (!code)
         code = sync_mark(q, err);
     return code;

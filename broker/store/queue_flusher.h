@@ -22,6 +22,7 @@ struct queue_flusher_options {
     struct commit_log *log;
     struct queue_table *queues;
     struct index_service *index; /* NULL: not kept */
+    int64_t index_synced_end;    /* what of it is on disk already ends here */
     struct dispatcher *dispatcher;
     struct flusher *flusher;
     struct flush_mark *mark;

@@ -1,19 +1,19 @@
 /*
  * The table of consume queues: finding them by topic and queue id, and tending all of them.
  *
- * Finding is the hot path: every dispatched run and every pull does it. One short mutex, a hash of the
- * topic's bytes, a chain of objects; nothing is allocated when the queue is there. A queue object is about
- * 300 bytes; topic names are shared.
+ * Finding is the hot path: every dispatched run and every pull does it. One short mutex, a hash of
+ * the topic's bytes, a chain of objects; nothing is allocated when the queue is there. A queue
+ * object is about 300 bytes; topic names are shared.
  *
- * Tending: a put pushes its queue on a lock-free stack, unless it is there already; a flush takes the whole
- * stack. A queue stays on the list `tended` until its files are synced and it was idle for one flush, when
- * its ring is freed. So a flush costs what was written, not what there is.
+ * Tending: a put pushes its queue on a lock-free stack, unless it is there already; a flush takes
+ * the whole stack. A queue stays on the list `tended` until its files are synced and it was idle
+ * for one flush, when its ring is freed. So a flush costs what was written, not what there is.
  *
- * Deleting a topic renames its folder away in one step, under the table's lock, so that a queue of the same
- * name made a moment later cannot meet the old files.
+ * Deleting a topic renames its folder away in one step, under the table's lock, so that a queue of
+ * the same name made a moment later cannot meet the old files.
  *
- * Threads: any. Locks: see consume_queue_internal.h. Failure modes: codes of the disk; a flush goes on with
- * the other queues and returns the first code.
+ * Threads: any. Locks: see consume_queue_internal.h. Failure modes: codes of the disk; a flush goes
+ * on with the other queues and returns the first code.
  */
 #include "broker/store/consume_queue_internal.h"
 
@@ -56,8 +56,7 @@ enum tern_code queue_table_create(const struct env *env, const char *dir, int64_
         return TERN_NO_MEMORY;
     table->env = env;
     table->read_only = read_only;
-    table->file_bytes =
-        (file_bytes + QUEUE_UNIT_BYTES - 1) / QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES;
+    table->file_bytes = (file_bytes + QUEUE_UNIT_BYTES - 1) / QUEUE_UNIT_BYTES * QUEUE_UNIT_BYTES;
     table->mask = table->topic_mask = TABLE_BUCKETS_MIN - 1;
     table->next_serial = 1;
     snprintf(table->dir, sizeof table->dir, "%s", dir);
@@ -138,7 +137,8 @@ struct consume_queue *queue_table_find(struct queue_table *table, const char *to
 
 /* ---- adding ---- */
 
-/* Twice the buckets when there are more queues; without memory the chains grow. @locks holds:table->lock */
+/* Twice the buckets when there are more queues; without memory the chains grow. @locks
+ * holds:table->lock */
 static void grow_queues(struct queue_table *table)
 {
     uint32_t size = (table->mask + 1) * 2;
@@ -184,7 +184,8 @@ static void grow_topics(struct queue_table *table)
     free(old);
 }
 
-/* The shared name with one more reference, added when absent. NULL without memory. @locks holds:table->lock */
+/* The shared name with one more reference, added when absent. NULL without memory. @locks
+ * holds:table->lock */
 static struct queue_topic *topic_ref(struct queue_table *table, uint64_t hash, const char *name,
                                      size_t len)
 {
@@ -306,7 +307,8 @@ int32_t queue_table_last_queue(struct queue_table *table, const char *topic)
 
 /* ---- deleting a topic ---- */
 
-/* Takes the topic's queues out of the table, linked by `next` with the table's references. @locks holds:table->lock */
+/* Takes the topic's queues out of the table, linked by `next` with the table's references. @locks
+ * holds:table->lock */
 static struct consume_queue *unlink_topic(struct queue_table *table, struct queue_topic *topic)
 {
     struct consume_queue *gone = NULL;
@@ -333,8 +335,8 @@ static struct consume_queue *unlink_topic(struct queue_table *table, struct queu
 }
 
 /*
- * From here on nothing more is written for the topic's queues: flush_lock keeps flush and expiry out, io_lock
- * a put that fills its ring.
+ * From here on nothing more is written for the topic's queues: flush_lock keeps flush and expiry
+ * out, io_lock a put that fills its ring.
  */
 static enum tern_code mark_dead(struct queue_table *table, const char *topic)
 {

@@ -1,11 +1,11 @@
 /*
  * All consume queues of a store, found by topic and queue id. Internal to the store.
  *
- * A consume queue is an array of 20-byte units (physical offset 8, size 4, tagsCode 8); unit n of a queue
- * stands at n × 20, in files of equal length named by their first byte's offset. The last units live in
- * memory until the flusher or a full page writes them: the log can always rebuild them. Files are opened
- * through a bounded cache, written with pwrite, sparse; a queue without messages has neither file nor
- * buffer.
+ * A consume queue is an array of 20-byte units (physical offset 8, size 4, tagsCode 8); unit n of a
+ * queue stands at n × 20, in files of equal length named by their first byte's offset. The last
+ * units live in memory until the flusher or a full page writes them: the log can always rebuild
+ * them. Files are opened through a bounded cache, written with pwrite, sparse; a queue without
+ * messages has neither file nor buffer.
  */
 #ifndef STORE_QUEUE_TABLE_H
 #define STORE_QUEUE_TABLE_H
@@ -31,8 +31,8 @@ MUST_CHECK enum tern_code queue_table_create(const struct env *env, const char *
 void queue_table_destroy(struct queue_table *table);
 
 /*
- * Finds the queues on disk and, per queue, the last valid unit (facts 3.2). Units that point at or beyond
- * log_end are cut, durably. *max_phys is the end of the last record that any queue holds.
+ * Finds the queues on disk and, per queue, the last valid unit (facts 3.2). Units that point at or
+ * beyond log_end are cut, durably. *max_phys is the end of the last record that any queue holds.
  * Malformed directory or file names are reported and left alone.
  */
 MUST_CHECK enum tern_code queue_table_recover(struct queue_table *table, int64_t log_min,
@@ -40,8 +40,9 @@ MUST_CHECK enum tern_code queue_table_recover(struct queue_table *table, int64_t
                                               struct tern_error *err);
 
 /*
- * Before the recovery, when the store was stopped cleanly: all that was written is on disk, so queues without
- * a unit behind their end need no cut. Without this call every queue is cut and synced at its end.
+ * Before the recovery, when the store was stopped cleanly: all that was written is on disk, so
+ * queues without a unit behind their end need no cut. Without this call every queue is cut and
+ * synced at its end.
  */
 void queue_table_assume_synced(struct queue_table *table);
 
@@ -65,8 +66,9 @@ const char *consume_queue_topic(const struct consume_queue *queue);
 int32_t consume_queue_id(const struct consume_queue *queue);
 
 /*
- * Appends units from `offset` on and publishes the new max. In order: offset equals max, or the queue is
- * empty (then files begin there and the room before is filled with blank units: 0, 0x7FFFFFFF, 0).
+ * Appends units from `offset` on and publishes the new max. In order: offset equals max, or the
+ * queue is empty (then files begin there and the room before is filled with blank units: 0,
+ * 0x7FFFFFFF, 0).
  * @thread the dispatch token's holder
  */
 MUST_CHECK enum tern_code consume_queue_put(struct consume_queue *queue, int64_t offset,
@@ -83,7 +85,8 @@ MUST_CHECK enum tern_code consume_queue_read(struct consume_queue *queue, int64_
 /* Writes the tails in memory; with `durable` also syncs every file written since. @thread any */
 MUST_CHECK enum tern_code queue_table_flush(struct queue_table *table, bool durable,
                                             struct tern_error *err);
-/* Raises minimums to the first unit at or after log_min and removes whole files before (not the last). */
+/* Raises minimums to the first unit at or after log_min and removes whole files before (not the
+ * last). */
 MUST_CHECK enum tern_code queue_table_expire(struct queue_table *table, int64_t log_min,
                                              struct tern_error *err);
 MUST_CHECK enum tern_code queue_table_delete_topic(struct queue_table *table, const char *topic,

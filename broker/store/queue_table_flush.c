@@ -1,12 +1,14 @@
 /*
- * Tending the consume queues: writing and syncing what was put, and moving minimums up with the log.
+ * Tending the consume queues: writing and syncing what was put, and moving minimums up with the
+ * log.
  *
- * The flush looks only at queues that were put to since the last one and at those it still has something to
- * do for; see queue_table.c for how they get on the list.
+ * The flush looks only at queues that were put to since the last one and at those it still has
+ * something to do for; see queue_table.c for how they get on the list.
  *
- * Threads: any, one at a time by flush_lock, which is held while the disk works: the lock exists for that.
- * Puts and reads go on. Failure modes: codes of the disk; the flush goes on with the other queues and returns
- * the first code; what failed stays on the list, but after a failed sync the store latches.
+ * Threads: any, one at a time by flush_lock, which is held while the disk works: the lock exists
+ * for that. Puts and reads go on. Failure modes: codes of the disk; the flush goes on with the
+ * other queues and returns the first code; what failed stays on the list, but after a failed sync
+ * the store latches.
  */
 #include "broker/store/consume_queue_internal.h"
 
@@ -30,8 +32,7 @@ void queue_table_touch(struct queue_table *table, struct consume_queue *queue)
 static void collect_touched(struct queue_table *table)
 {
     struct consume_queue *next;
-    struct consume_queue *q =
-        atomic_exchange_explicit(&table->touched, NULL, memory_order_acquire);
+    struct consume_queue *q = atomic_exchange_explicit(&table->touched, NULL, memory_order_acquire);
     for (; q; q = next) {
         next = q->touch_next;
         /* Cleared before the ring is looked at: a put that comes later pushes it again. */
@@ -56,8 +57,7 @@ static bool settled(struct consume_queue *queue)
     if (idle)
         queue_free_ring(queue);
     lock_acquire(&queue->lock);
-    bool clean = queue->dead ||
-                 (!queue->ring && queue->dirty_from < 0 && !queue->dirs_dirty);
+    bool clean = queue->dead || (!queue->ring && queue->dirty_from < 0 && !queue->dirs_dirty);
     lock_release(&queue->lock);
     return clean;
 }
@@ -67,8 +67,8 @@ static enum tern_code flush_one(struct consume_queue *queue, bool durable, bool 
 {
     enum tern_code code = queue_write_out(queue);
     if (code)
-        return error_set_errno(err, code, errno, "writing consume queue %s/%d",
-                               queue->topic->name, queue->queue_id);
+        return error_set_errno(err, code, errno, "writing consume queue %s/%d", queue->topic->name,
+                               queue->queue_id);
     if (!durable)
         return TERN_OK;
     lock_acquire(&queue->lock);
@@ -128,8 +128,8 @@ static enum tern_code expire_one(struct consume_queue *queue, int64_t log_min,
             code = queue_remove_expired(queue);
     }
     if (code)
-        return error_set_errno(err, code, errno, "expiring consume queue %s/%d",
-                               queue->topic->name, queue->queue_id);
+        return error_set_errno(err, code, errno, "expiring consume queue %s/%d", queue->topic->name,
+                               queue->queue_id);
     return TERN_OK;
 }
 

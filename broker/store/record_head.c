@@ -1,7 +1,8 @@
 /*
  * Reading one record's head, or all of it, from the commit log.
  *
- * Threads: any; no state. Failure modes: as in the header; a log that cannot be read gives its own code.
+ * Threads: any; no state. Failure modes: as in the header; a log that cannot be read gives its own
+ * code.
  */
 #include "broker/store/record_head.h"
 
@@ -24,8 +25,8 @@ enum tern_code record_read_bytes(struct commit_log *log, int64_t phys_off, uint8
     size_t done = 0;
     while (done < size) {
         size_t got = 0;
-        enum tern_code code = commit_log_read(log, phys_off + (int64_t)done, buf + done,
-                                              size - done, nowait, &got);
+        enum tern_code code =
+            commit_log_read(log, phys_off + (int64_t)done, buf + done, size - done, nowait, &got);
         if (code)
             return code;
         if (got == 0)

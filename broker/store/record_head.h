@@ -1,5 +1,6 @@
 /*
- * Looking at the head of one record in the commit log without reading its body. Internal to the store.
+ * Looking at the head of one record in the commit log without reading its body. Internal to the
+ * store.
  */
 #ifndef STORE_RECORD_HEAD_H
 #define STORE_RECORD_HEAD_H
@@ -13,15 +14,16 @@ struct record_head {
 };
 
 /*
- * TERN_NOT_FOUND when no record begins there (also when a segment's filler does), TERN_AGAIN with nowait.
- * A record's head carries its own position, so that the middle of a body is not taken for one. @thread any
+ * TERN_NOT_FOUND when no record begins there (also when a segment's filler does), TERN_AGAIN with
+ * nowait. A record's head carries its own position, so that the middle of a body is not taken for
+ * one. @thread any
  */
 MUST_CHECK enum tern_code record_head_read(struct commit_log *log, int64_t phys_off, bool nowait,
                                            struct record_head *out);
 
 /*
- * The whole record, in memory from malloc() that the caller frees; parsed into *record. max_size bounds what is
- * believed. Codes as above, and TERN_NO_MEMORY.
+ * The whole record, in memory from malloc() that the caller frees; parsed into *record. max_size
+ * bounds what is believed. Codes as above, and TERN_NO_MEMORY.
  */
 MUST_CHECK enum tern_code record_read(struct commit_log *log, int64_t phys_off, size_t max_size,
                                       bool nowait, uint8_t **bytes, struct record *record);

@@ -79,10 +79,11 @@ static uint32_t first_to_check(const struct recovery_input *input)
 
 /*
  * Walks over whole records from result->checked_from; *why is what it met at result->end. The last
- * record is looked at twice: nothing behind it says that it is whole.
+ * record is looked at twice: nothing behind it says that it is whole. *behind is where others can
+ * begin after it.
  */
 static enum tern_code walk(struct log_scanner *scanner, struct recovery_result *result,
-                           enum scan_state *why)
+                           enum scan_state *why, int64_t *behind)
 {
     int64_t at = result->checked_from;
     int64_t last_off = at;
@@ -112,6 +113,7 @@ static enum tern_code walk(struct log_scanner *scanner, struct recovery_result *
         result->last_store_ms = prior_ms;
     }
     result->end = doubtful ? last_off : at;
+    *behind = at;
     return TERN_OK;
 }
 
@@ -131,19 +133,21 @@ static enum tern_code later_segment_begins(struct log_scanner *scanner, int64_t 
     return TERN_OK;
 }
 
-/* Whether what lies behind the end is damage; *behind is a whole record there. */
+/* Whether what lies behind the end is damage; *behind: where to look, then a whole record there or
+ * -1. */
 static enum tern_code is_damage(const struct recovery_input *input, struct log_scanner *scanner,
                                 const struct recovery_result *result, bool *damage, int64_t *behind)
 {
     int64_t physic_ms = input->checkpoint.physic_ms - CHECKPOINT_MARGIN_MS;
     bool before_mark = input->mark_known && result->end < input->mark;
+    int64_t from = *behind;
     *damage = false;
     *behind = -1;
     /* Store times only grow: nothing behind can be older than what was seen last. */
     if (input->mark_known && !before_mark && result->last_store_ms >= physic_ms)
         return TERN_OK;
     struct record record;
-    enum tern_code code = log_scanner_find(scanner, result->end, behind, &record);
+    enum tern_code code = log_scanner_find(scanner, from, behind, &record);
     if (code || *behind < 0)
         return code;
     *damage = before_mark || record.store_ms < physic_ms;
@@ -196,18 +200,18 @@ enum tern_code recovery_scan(const struct recovery_input *input, struct recovery
     result->checked_from = from->base;
     segment_unref(from);
     struct log_scanner scanner;
-    enum tern_code code = log_scanner_init(&scanner, set, input->max_message_bytes);
+    enum tern_code code = log_scanner_init(&scanner, set);
     enum scan_state why = SCAN_END;
+    int64_t behind = -1;
     if (!code) {
         if (input->mark_known)
             scanner.unsure_from = input->mark;
-        code = walk(&scanner, result, &why);
+        code = walk(&scanner, result, &why, &behind);
     }
     result->as_closed =
         input->clean && input->mark_known && input->mark == result->end && why != SCAN_BAD;
     if (!code && !result->as_closed) {
         bool damage = false;
-        int64_t behind = -1;
         int64_t last = result->end;
         code = is_damage(input, &scanner, result, &damage, &behind);
         if (!code)

@@ -14,8 +14,7 @@ struct recovery_input {
     struct checkpoint checkpoint;
     bool mark_known; /* the flush mark could be read: */
     int64_t mark;    /* every byte before it was synced */
-    int64_t max_message_bytes;
-    bool read_only; /* damage is reported, not refused, and nothing is written */
+    bool read_only;  /* damage is reported, not refused, and nothing is written */
 };
 
 struct recovery_result {

@@ -96,6 +96,7 @@ static enum tern_code start_flushers(struct store *store)
         .log = store->log,
         .queues = store->queues,
         .index = store->index,
+        .index_synced_end = store->index_synced_end,
         .dispatcher = store->dispatcher,
         .flusher = store->flusher,
         .mark = store->mark,

@@ -1,23 +1,26 @@
 /*
  * Reading messages of a queue: RocketMQ's getMessage (facts 4.1), in two steps.
  *
- *   plan   walk units from the offset on: filter by code, apply the limits, note position and size of each
- *          record wanted. Stops when the batch is full or max(16000, 20 × max_count) bytes of units were seen.
- *   read   ask for memory once, then one read of the log per run of adjacent records.
+ *   plan   walk units from the offset on, filter by code, apply the limits, note position and
+ *          size of each record wanted; ends when the batch is full or max(16000, 20 × max_count)
+ *          bytes of units were looked at
+ *   read   ask for memory once, then one read of the log for each run of adjacent records
  *
- * When records themselves have to be looked at (match_record), they are read one by one into memory of our
- * own, those that match are kept, and the whole is copied at the end.
+ * When records themselves have to be looked at (match_record), they are read one by one into memory
+ * of our own, those that match are kept, and the whole is copied at the end.
  *
- * Order of the states, with min and max as they were at the entry: no queue; max 0; offset < min; offset ==
- * max; offset > max; units missing; else what the scan found. next_off is the offset behind what was looked
- * at, so a pull that matches nothing still moves. Unlike RocketMQ's, a scan goes on over the end of a consume
- * queue's file.
+ * Order of the states, with min and max as they were at the entry: no queue; max 0; offset < min;
+ * offset == max; offset > max; units missing; else what the scan found. next_off is the offset
+ * behind what was looked at, so a pull that matches nothing still moves. Unlike RocketMQ's, a scan
+ * goes on over the end of a consume queue's file.
  *
- * Without waiting: TERN_AGAIN only while nothing was looked at; afterwards what there is is delivered and the
- * next pull meets the cold part first. A get may fail after reserve(); the memory is the caller's anyway.
+ * Without waiting: TERN_AGAIN only while nothing was looked at; afterwards what there is is
+ * delivered and the next pull meets the cold part first. A get may fail after reserve(); the memory
+ * is the caller's anyway.
  *
- * Threads: any. Nothing is locked for longer than a copy of units. Failure modes: codes of the disk; a record
- * that has expired between plan and read is left out, as if it had been met in the scan.
+ * Threads: any. Nothing is locked for longer than a copy of units. Failure modes: codes of the
+ * disk; a record that has expired between plan and read is left out, as if it had been met in the
+ * scan.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -212,8 +215,8 @@ static enum tern_code scan_units(struct scan *scan)
     enum tern_code code = TERN_OK;
     bool stop = false;
     /* Without a filter the first read brings all that can be wanted. */
-    uint32_t chunk = get->filter || get->max_count >= SCAN_CHUNK_UNITS ? SCAN_CHUNK_UNITS
-                                                                       : get->max_count + 1;
+    uint32_t chunk =
+        get->filter || get->max_count >= SCAN_CHUNK_UNITS ? SCAN_CHUNK_UNITS : get->max_count + 1;
     result->status = GET_NO_MATCHED_MESSAGE;
     while (!stop && !code && result->scanned < budget) {
         uint32_t got = 0;
@@ -246,8 +249,8 @@ static uint32_t run_end(const struct scan *scan, uint32_t first, size_t *bytes)
     *bytes = 0;
     do
         *bytes += scan->plan[end++].size;
-    while (end < scan->count && scan->plan[end].phys_off ==
-                                    scan->plan[end - 1].phys_off + scan->plan[end - 1].size);
+    while (end < scan->count &&
+           scan->plan[end].phys_off == scan->plan[end - 1].phys_off + scan->plan[end - 1].size);
     return end;
 }
 
@@ -268,9 +271,8 @@ static enum tern_code read_run(const struct scan *scan, int64_t phys_off, uint8_
     *got = 0;
     while (*got < size) {
         size_t n = 0;
-        enum tern_code code =
-            commit_log_read(scan->store->log, phys_off + (int64_t)*got, dst + *got, size - *got,
-                            scan->get->nowait, &n);
+        enum tern_code code = commit_log_read(scan->store->log, phys_off + (int64_t)*got,
+                                              dst + *got, size - *got, scan->get->nowait, &n);
         if (code)
             return *got > 0 && code == TERN_AGAIN ? TERN_OK : code;
         if (n == 0)
@@ -406,8 +408,7 @@ enum tern_code store_get(struct store *store, const struct store_get *get,
         .store = store, .get = get, .result = result, .plan = by_record ? NULL : plan};
     enum tern_code code = TERN_OK;
     *result = (struct store_get_result){.status = GET_NO_MATCHED_LOGIC_QUEUE};
-    scan.queue =
-        queue_table_find(store->queues, get->topic, strlen(get->topic), get->queue_id);
+    scan.queue = queue_table_find(store->queues, get->topic, strlen(get->topic), get->queue_id);
     if (scan.queue) {
         result->min_off = consume_queue_min(scan.queue);
         result->max_off = consume_queue_max(scan.queue);

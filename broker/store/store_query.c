@@ -2,13 +2,14 @@
  * Questions about a store that are not a pull: by key, by time, and where a queue begins and ends.
  *
  * A query by key takes the index's candidates and looks at each record: the hash of another key, a
- * candidate outside the time range and a second entry for the same record (a key given twice, or an entry
- * made again after a crash) are left out.
+ * candidate outside the time range and a second entry for the same record (a key given twice, or an
+ * entry made again after a crash) are left out.
  *
- * By time: bisection over a queue's units by the store time in the record. RocketMQ first picks a file by its
- * modification time, which a copy of the store changes; here the units decide alone.
+ * By time: bisection over a queue's units by the store time in the record. RocketMQ first picks a
+ * file by its modification time, which a copy of the store changes; here the units decide alone.
  *
- * Threads: any. Failure modes: codes of the disk; a record that has expired meanwhile counts as absent.
+ * Threads: any. Failure modes: codes of the disk; a record that has expired meanwhile counts as
+ * absent.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,8 +25,7 @@ enum { QUERY_MAX = 64, QUERY_RECORD_EXTRA_BYTES = 65536, KEY_SEPARATOR = ' ' };
 void store_queue_range(struct store *store, const char *topic, int32_t queue_id, int64_t *min_off,
                        int64_t *max_off)
 {
-    struct consume_queue *queue =
-        queue_table_find(store->queues, topic, strlen(topic), queue_id);
+    struct consume_queue *queue = queue_table_find(store->queues, topic, strlen(topic), queue_id);
     *min_off = queue ? consume_queue_min(queue) : 0;
     *max_off = queue ? consume_queue_max(queue) : 0;
     consume_queue_unref(queue);
@@ -56,8 +56,8 @@ static enum tern_code time_at(struct store *store, struct consume_queue *queue, 
 }
 
 /*
- * First offset in [low, high) that was stored at or after wall_ms, high when none; messages that are gone count
- * as before.
+ * First offset in [low, high) that was stored at or after wall_ms, high when none; messages that
+ * are gone count as before.
  */
 static enum tern_code first_at_or_after(struct store *store, struct consume_queue *queue,
                                         int64_t low, int64_t high, int64_t wall_ms, int64_t *out)
@@ -96,8 +96,7 @@ static enum tern_code nearer_of(struct store *store, struct consume_queue *queue
 enum tern_code store_offset_by_time(struct store *store, const char *topic, int32_t queue_id,
                                     int64_t wall_ms, int64_t *offset)
 {
-    struct consume_queue *queue =
-        queue_table_find(store->queues, topic, strlen(topic), queue_id);
+    struct consume_queue *queue = queue_table_find(store->queues, topic, strlen(topic), queue_id);
     *offset = 0;
     if (!queue)
         return TERN_OK;
@@ -117,8 +116,7 @@ enum tern_code store_offset_by_time(struct store *store, const char *topic, int3
 enum tern_code store_time_of(struct store *store, const char *topic, int32_t queue_id,
                              int64_t offset, int64_t *wall_ms)
 {
-    struct consume_queue *queue =
-        queue_table_find(store->queues, topic, strlen(topic), queue_id);
+    struct consume_queue *queue = queue_table_find(store->queues, topic, strlen(topic), queue_id);
     *wall_ms = 0;
     if (!queue)
         return TERN_NOT_FOUND;

@@ -5,8 +5,8 @@
  *
  * After a crash (an abort mark) records are dispatched again from where the log was checked, which
  * is before everything not known durable; after a clean stop from the end of what the queues hold.
- * Where recovery had to drop index files, from the end of the index. A log without segments makes
- * the queues begin anew, as in RocketMQ, and is reported as an error.
+ * After a crash they also begin no later than where the index certainly ends. A log without
+ * segments makes the queues begin anew, as in RocketMQ, and is reported as an error.
  *
  * Threads: the opening one. Failure modes: the first error ends the opening; what was cut or
  * dispatched until then is found in order by the next one.
@@ -29,7 +29,32 @@ static void on_dispatch_error(void *arg, enum tern_code code, const char *text)
     gate_latch(&store->gate, code, text);
 }
 
-/* The mark says the recovered end before anything is appended, and its file is there to stay. */
+static bool count_entry(void *arg, const char *name, bool is_dir)
+{
+    (void)name;
+    (void)is_dir;
+    (*(int *)arg)++;
+    return true;
+}
+
+static enum tern_code count_index_files(struct store *store, int *count, struct tern_error *err)
+{
+    char dir[FS_PATH_BYTES];
+    *count = 0;
+    enum tern_code code = store_path(store, "index", dir, err);
+    if (!code && fs_exists(store->env->fs, dir)) {
+        code = fs_list(store->env->fs, dir, count_entry, count);
+        if (code)
+            error_set_errno(err, code, errno, "%s: cannot list", dir);
+    }
+    return code;
+}
+
+/*
+ * The mark says the recovered end before anything is appended, and its file is there to stay. After
+ * a crash index files may be dropped next: nothing is certain to be indexed then, whatever happens
+ * in between.
+ */
 static enum tern_code open_mark(struct store *store, const char *path, int64_t end,
                                 struct tern_error *err)
 {
@@ -37,8 +62,13 @@ static enum tern_code open_mark(struct store *store, const char *path, int64_t e
     enum tern_code code = store_path(store, "ternmq", dir, err);
     if (!code)
         code = flush_mark_open(store->env, path, &store->mark, err);
+    int files = 0;
+    if (!code)
+        code = count_index_files(store, &files, err);
     if (code)
         return code;
+    if (!store->recovery.clean && files > 0)
+        flush_mark_set_indexed(store->mark, 0);
     code = flush_mark_set(store->mark, end);
     if (!code)
         code = flush_mark_sync(store->mark);
@@ -55,13 +85,18 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
         .root = store->root,
         .clean = store->recovery.clean,
         .checkpoint = store->checkpoint,
-        .max_message_bytes = store->options.max_message_bytes,
         .read_only = store->options.read_only,
     };
     char path[FS_PATH_BYTES];
     enum tern_code code = store_path(store, "ternmq/flushed", path, err);
+    struct flush_mark_value mark;
     if (!code)
-        code = flush_mark_read(store->env, path, &input.mark_known, &input.mark, err);
+        code = flush_mark_read(store->env, path, &mark, err);
+    if (code)
+        return code;
+    input.mark_known = mark.known;
+    input.mark = mark.flushed;
+    store->indexed = mark.indexed;
     struct recovery_result result;
     if (!code)
         code = recovery_scan(&input, &result, err);
@@ -84,43 +119,42 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
     return code;
 }
 
-static bool count_entry(void *arg, const char *name, bool is_dir)
-{
-    (void)name;
-    (void)is_dir;
-    (*(int *)arg)++;
-    return true;
-}
-
-/* The index: *from is lowered to where records have to be dispatched again for it. */
+/*
+ * The index: after a crash, or when files had to go, *from is lowered to where records have to be
+ * dispatched again for it. The files that remain are whole; with none dropped, what the mark says
+ * is indexed is so as well. A replay may begin at any segment's first byte, but else only where a
+ * record does: the index ends in the middle of one, so its segment's beginning is taken.
+ */
 static enum tern_code recover_index(struct store *store, int64_t *from, struct tern_error *err)
 {
     if (!store->index)
         return TERN_OK;
-    char dir[FS_PATH_BYTES];
-    enum tern_code code = store_path(store, "index", dir, err);
     int before = 0;
     int after = 0;
-    int64_t end_phys = 0;
-    if (!code && fs_exists(store->env->fs, dir))
-        code = fs_list(store->env->fs, dir, count_entry, &before);
+    int64_t indexed = 0;
+    enum tern_code code = count_index_files(store, &before, err);
     if (!code)
         code = index_service_recover(store->index, store->recovery.clean,
-                                     store->checkpoint.index_ms, &end_phys, err);
+                                     store->checkpoint.index_ms, &indexed, err);
     if (!code && !store->options.read_only)
         code = index_service_cut(store->index, store->recovery.log_end, err);
+    if (!code)
+        code = count_index_files(store, &after, err);
     if (code || store->options.read_only)
         return code;
-    code = fs_list(store->env->fs, dir, count_entry, &after);
     int64_t begin_ms;
     int64_t end_ms;
-    index_service_range(store->index, &begin_ms, &end_ms, &end_phys);
-    if (!code && after < before && end_phys < *from) {
+    index_service_range(store->index, &begin_ms, &end_ms, &indexed);
+    store->index_synced_end = indexed;
+    if (after == before && store->indexed > indexed)
+        indexed = store->indexed;
+    if ((!store->recovery.clean || after < before) && indexed < *from) {
+        indexed -= indexed % store->options.segment_bytes;
         log_info(store->env->log, "store.index_rebuild", "from=%" PRId64 " files_dropped=%d",
-                 end_phys, before - after);
-        *from = end_phys;
+                 indexed, before - after);
+        *from = indexed;
     }
-    return code;
+    return TERN_OK;
 }
 
 /* Queues and index: brought in line with the log, what is missing dispatched again. */

@@ -1,18 +1,24 @@
 /*
  * Choosing an address of a broker set: see broker_pick.h.
  *
- * Invariants: an address leaves the list of failed ones only when its connection was seen up after its
- * penalty; a choice is made whenever the route has any address that will do.
+ * Invariants: an address leaves the list of failed ones only when its connection was seen up after
+ * its penalty; a choice is made whenever the route has any address that will do.
  *
- * Threads: any. Failure modes: no route or no address gives TERN_UNREACHABLE; a peer that cannot be made is
- * skipped like one that failed.
+ * Threads: any. Failure modes: no route or no address gives TERN_UNREACHABLE; a peer that cannot be
+ * made is skipped like one that failed.
  */
 #include "client/broker_pick.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#define HASH_NONFATAL_OOM 1 /* an element that was not added has hh.tbl NULL */
+#include <uthash.h>
+
 #include "base/clock.h"
+
+enum { ASK_TRIES_MAX = 4 }; /* addresses in one question */
 
 void failed_addresses_init(struct failed_addresses *failed)
 {
@@ -137,14 +143,118 @@ enum tern_code broker_pick_cached(struct instance *instance, struct failed_addre
 {
     *out = (struct broker_choice){.peer = NULL};
     struct route *route = instance_route_cached(instance, queue->topic);
-    enum tern_code code =
-        route ? broker_pick(instance, failed, route, queue->broker_name, wanted_id, master_only,
-                            out, err)
-              : error_set(err, TERN_UNREACHABLE, "the route of topic %s is not known",
-                          queue->topic);
+    enum tern_code code = route ? broker_pick(instance, failed, route, queue->broker_name,
+                                              wanted_id, master_only, out, err)
+                                : error_set(err, TERN_UNREACHABLE,
+                                            "the route of topic %s is not known", queue->topic);
     if (route)
         route_unref(route);
     if (code != TERN_OK)
         instance_route_refresh(instance, queue->topic);
     return code;
+}
+
+enum tern_code broker_ask(struct instance *instance, struct failed_addresses *failed,
+                          const struct route *route, const char *broker_name, TernRequest *request,
+                          struct rpc_call **out, struct tern_error *err)
+{
+    *out = NULL;
+    enum tern_code code = TERN_UNREACHABLE;
+    int64_t last_id = -1;
+    for (int tries = 0; tries < ASK_TRIES_MAX && code_means_unreachable(code); tries++) {
+        struct broker_choice choice;
+        struct tern_error pick_err;
+        if (broker_pick(instance, failed, route, broker_name, 0, false, &choice, &pick_err) !=
+            TERN_OK) {
+            if (tries == 0)
+                error_set(err, code, "%s", pick_err.text);
+            break;
+        }
+        bool new_one = choice.broker_id != last_id;
+        last_id = choice.broker_id;
+        if (new_one) {
+            code = rpc_call_wait(choice.peer, request, NULL, 0, RPC_TIMEOUT_MS, out, err);
+            failed_addresses_note(failed, rpc_peer_address(choice.peer), code,
+                                  clock_mono_ns(instance_env(instance)->clock));
+        }
+        rpc_peer_unref(choice.peer);
+        if (code != TERN_OK && *out) {
+            rpc_call_unref(*out); /* a refusal with an answer: its text is in err */
+            *out = NULL;
+        }
+        if (!new_one)
+            break;
+    }
+    if (code_means_unreachable(code))
+        instance_route_refresh(instance, route->topic);
+    return code;
+}
+
+/* ---- suggestions ---- */
+
+struct broker_suggestion {
+    UT_hash_handle hh;
+    struct tern_queue queue; /* key: 0 behind the texts */
+    int64_t broker_id;
+};
+
+void broker_suggestions_init(struct broker_suggestions *suggestions)
+{
+    lock_init(&suggestions->lock, LOCK_CONSUMER);
+    suggestions->table = NULL;
+}
+
+void broker_suggestions_fini(struct broker_suggestions *suggestions)
+{
+    struct broker_suggestion *entry;
+    struct broker_suggestion *next;
+    HASH_ITER (hh, suggestions->table, entry, next) {
+        HASH_DEL(suggestions->table, entry);
+        free(entry);
+    }
+    lock_fini(&suggestions->lock);
+}
+
+bool broker_queue_key(const struct tern_queue *queue, struct tern_queue *key)
+{
+    memset(key, 0, sizeof *key);
+    size_t topic_len = strnlen(queue->topic, sizeof queue->topic);
+    size_t broker_len = strnlen(queue->broker_name, sizeof queue->broker_name);
+    if (topic_len == sizeof queue->topic || broker_len == sizeof queue->broker_name)
+        return false;
+    memcpy(key->topic, queue->topic, topic_len);
+    memcpy(key->broker_name, queue->broker_name, broker_len);
+    key->queue_id = queue->queue_id;
+    return true;
+}
+
+int64_t broker_suggested(struct broker_suggestions *suggestions, const struct tern_queue *key)
+{
+    struct broker_suggestion *found;
+    lock_acquire(&suggestions->lock);
+    HASH_FIND(hh, suggestions->table, key, sizeof *key, found);
+    int64_t id = found ? found->broker_id : 0;
+    lock_release(&suggestions->lock);
+    return id;
+}
+
+void broker_suggest(struct broker_suggestions *suggestions, const struct tern_queue *key,
+                    int64_t broker_id)
+{
+    struct broker_suggestion *found;
+    lock_acquire(&suggestions->lock);
+    HASH_FIND(hh, suggestions->table, key, sizeof *key, found);
+    if (found) {
+        found->broker_id = broker_id;
+    } else if (broker_id != 0 && HASH_COUNT(suggestions->table) < SUGGESTIONS_MAX) {
+        found = calloc(1, sizeof *found);
+        if (found) {
+            found->queue = *key;
+            found->broker_id = broker_id;
+            HASH_ADD(hh, suggestions->table, queue, sizeof found->queue, found);
+            if (!found->hh.tbl)
+                free(found);
+        }
+    }
+    lock_release(&suggestions->lock);
 }

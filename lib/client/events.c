@@ -127,7 +127,7 @@ static struct broker_link *take_due(struct instance *instance, int64_t now_ns, u
     return due;
 }
 
-int64_t events_step(struct instance *instance, int64_t now_ns)
+int64_t client_events_step(struct instance *instance, int64_t now_ns)
 {
     uint64_t session;
     uint64_t seen;

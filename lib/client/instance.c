@@ -280,7 +280,7 @@ static int64_t instance_step(void *arg, int64_t now_ns)
     lock_release(&instance->lock);
     next_ns = earlier(next_ns, route_cache_step(instance, now_ns));
     next_ns = earlier(next_ns, brokers_step(instance, now_ns));
-    next_ns = earlier(next_ns, events_step(instance, now_ns));
+    next_ns = earlier(next_ns, client_events_step(instance, now_ns));
     route_cache_tell_consumers(instance);
     call_marked_consumers(instance);
     lock_acquire(&instance->lock);

@@ -204,6 +204,6 @@ void members_release(struct instance *instance, struct members *members);
 
 /* ---- events.c ---- */
 /* Parks a WaitEvents at every broker address when there are consumers. */
-int64_t events_step(struct instance *instance, int64_t now_ns);
+int64_t client_events_step(struct instance *instance, int64_t now_ns);
 
 #endif

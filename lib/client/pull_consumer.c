@@ -5,22 +5,22 @@
  *                             ▲ no answer: the next address              └─ slave "beyond my end":
  *                             └──────────────────────────────────────────── the master, same offset
  *
- * It is no member of its group: it takes no share of the queues, sends no heartbeats, and its pulls carry
- * their expression, so that a broker needs to know nothing of it. Progress is the application's: committed
- * only when it says so.
+ * It is no member of its group: it takes no share of the queues, sends no heartbeats, and its pulls
+ * carry their expression, so that a broker needs to know nothing of it. Progress is the
+ * application's: committed only when it says so.
  *
- * Suggestions (which broker id to ask for a queue) are remembered per queue, in a table of limited size.
+ * A single question goes to the master; when that cannot be reached, to the other addresses of the
+ * set. A slave may be behind: what it says of a queue's end is a lower bound. It never says "no
+ * progress".
  *
- * Threads: any; the lock protects the table of suggestions. Waiting calls may not be made on a link thread.
- * Failure modes: every function ends within its time-outs; an address that does not answer is tried last for
- * a while.
+ * Threads: any. Waiting calls may not be made on a link thread. Failure modes: every function ends
+ * within its time-outs; an address that does not answer is tried last for a while.
  */
-#include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HASH_NONFATAL_OOM 1 /* an element that was not added has hh.tbl NULL */
-#include <uthash.h>
+#include <tern/consumer.h>
 
 #include "base/clock.h"
 #include "base/lock.h"
@@ -41,19 +41,12 @@ enum {
     PULL_MESSAGES_MAX = 1024,
     PULL_WAIT_MAX_MS = 60000,
     PULL_GRACE_MS = 10000, /* beyond what the broker may hold it */
-    PULL_TRIES_MAX = 4,    /* addresses asked in one pull */
-    SUGGESTIONS_MAX = 65536
+    PULL_TRIES_MAX = 4     /* addresses asked in one pull */
 };
 
 enum pull_state { PULL_CREATED, PULL_RUNNING, PULL_SHUT_DOWN };
 
 static const char *const state_texts[] = {"created", "running", "shut down"};
-
-struct suggestion {
-    UT_hash_handle hh;
-    struct tern_queue queue; /* key: zeroed behind the texts */
-    int64_t broker_id;
-};
 
 struct tern_pull_consumer {
     uint64_t magic;
@@ -62,8 +55,7 @@ struct tern_pull_consumer {
     const struct env *env;
     struct instance *instance;
     _Atomic int state; /* enum pull_state */
-    struct lock lock;
-    struct suggestion *suggestions; /* lock */
+    struct broker_suggestions suggestions;
     struct failed_addresses failed;
 };
 
@@ -73,15 +65,8 @@ static void consumer_unref(struct tern_pull_consumer *consumer)
 {
     if (atomic_fetch_sub_explicit(&consumer->refs, 1, memory_order_acq_rel) > 1)
         return;
-    struct suggestion *entry;
-    struct suggestion *next;
-    HASH_ITER(hh, consumer->suggestions, entry, next)
-    {
-        HASH_DEL(consumer->suggestions, entry);
-        free(entry);
-    }
+    broker_suggestions_fini(&consumer->suggestions);
     failed_addresses_fini(&consumer->failed);
-    lock_fini(&consumer->lock);
     consumer->magic = 0;
     free(consumer);
 }
@@ -98,7 +83,7 @@ enum tern_code tern_pull_consumer_create(const struct tern_consumer_options *opt
     consumer->magic = PULL_MAGIC;
     consumer->refs = 1;
     consumer->options = *options;
-    lock_init(&consumer->lock, LOCK_CONSUMER);
+    broker_suggestions_init(&consumer->suggestions);
     failed_addresses_init(&consumer->failed);
     struct instance_options instance;
     consumer_options_instance(&consumer->options, &instance);
@@ -155,53 +140,6 @@ void tern_pull_consumer_destroy(struct tern_pull_consumer *consumer)
     consumer_unref(consumer);
 }
 
-/* ---- suggestions ---- */
-
-/* The queue with every unused byte 0, so that its bytes are a key. */
-static bool queue_key(const struct tern_queue *queue, struct tern_queue *key)
-{
-    memset(key, 0, sizeof *key);
-    size_t topic_len = strnlen(queue->topic, sizeof queue->topic);
-    size_t broker_len = strnlen(queue->broker_name, sizeof queue->broker_name);
-    if (topic_len == sizeof queue->topic || broker_len == sizeof queue->broker_name)
-        return false;
-    memcpy(key->topic, queue->topic, topic_len);
-    memcpy(key->broker_name, queue->broker_name, broker_len);
-    key->queue_id = queue->queue_id;
-    return true;
-}
-
-static int64_t suggested_id(struct tern_pull_consumer *consumer, const struct tern_queue *key)
-{
-    struct suggestion *found;
-    lock_acquire(&consumer->lock);
-    HASH_FIND(hh, consumer->suggestions, key, sizeof *key, found);
-    int64_t id = found ? found->broker_id : 0;
-    lock_release(&consumer->lock);
-    return id;
-}
-
-/* The master needs no entry. Without memory the suggestion is forgotten, which costs speed only. */
-static void suggest(struct tern_pull_consumer *consumer, const struct tern_queue *key, int64_t id)
-{
-    struct suggestion *found;
-    lock_acquire(&consumer->lock);
-    HASH_FIND(hh, consumer->suggestions, key, sizeof *key, found);
-    if (found) {
-        found->broker_id = id;
-    } else if (id != 0 && HASH_COUNT(consumer->suggestions) < SUGGESTIONS_MAX) {
-        found = calloc(1, sizeof *found);
-        if (found) {
-            found->queue = *key;
-            found->broker_id = id;
-            HASH_ADD(hh, consumer->suggestions, queue, sizeof found->queue, found);
-            if (!found->hh.tbl)
-                free(found);
-        }
-    }
-    lock_release(&consumer->lock);
-}
-
 /* ---- pulling ---- */
 
 /* One pull under way, over all addresses that it tries. */
@@ -238,8 +176,9 @@ static void op_end(struct pull_op *op, enum tern_code code, struct tern_pull_res
 
 static void on_pulled(struct rpc_call *call, void *arg);
 
-/* Asks the address wanted, or another of the set. Not TERN_OK: nothing was started. */
-static enum tern_code op_start(struct pull_op *op, int64_t wanted_id, struct tern_error *err)
+/* Asks the address wanted, or another of the set but not_id. Not TERN_OK: nothing was started. */
+static enum tern_code op_start(struct pull_op *op, int64_t wanted_id, int64_t not_id,
+                               struct tern_error *err)
 {
     struct tern_pull_consumer *consumer = op->consumer;
     struct broker_choice choice;
@@ -247,6 +186,10 @@ static enum tern_code op_start(struct pull_op *op, int64_t wanted_id, struct ter
                                              wanted_id, false, &choice, err);
     if (code != TERN_OK)
         return code;
+    if (choice.broker_id == not_id) {
+        rpc_peer_unref(choice.peer);
+        return TERN_UNREACHABLE;
+    }
     if (op->peer)
         rpc_peer_unref(op->peer);
     op->peer = choice.peer;
@@ -303,8 +246,7 @@ static enum tern_code decode(struct pull_op *op, struct rpc_call *call,
                            result->messages, cap, &result->count, err);
     if (code != TERN_OK && result->count > 0) {
         /* The whole ones are good; the next pull meets the damage at its first message. */
-        result->next_offset =
-            tern_message_queue_offset(result->messages[result->count - 1]) + 1;
+        result->next_offset = tern_message_queue_offset(result->messages[result->count - 1]) + 1;
         code = TERN_OK;
     }
     if (code != TERN_OK)
@@ -327,11 +269,9 @@ static bool slave_lags(const struct pull_op *op, enum tern_code code,
 
 /* An answer of the broker becomes the application's result. */
 static enum tern_code read_answer(struct pull_op *op, struct rpc_call *call, enum tern_code code,
+                                  const Tern__Wire__PullResponse *body,
                                   struct tern_pull_result *result, struct tern_error *err)
 {
-    const Tern__Wire__PullResponse *body = NULL;
-    if (call->response && call->response->body_case == TERN__WIRE__RESPONSE__BODY_PULL)
-        body = call->response->pull;
     bool known = code == TERN_OK || code == TERN_PULL_NOT_FOUND ||
                  code == TERN_PULL_RETRY_IMMEDIATELY || code == TERN_PULL_OFFSET_MOVED;
     if (!known || !body)
@@ -346,15 +286,35 @@ static enum tern_code read_answer(struct pull_op *op, struct rpc_call *call, enu
         result->next_offset = op->offset;
         return TERN_OK;
     }
-    suggest(op->consumer, &op->queue, body->suggest_broker_id > 0 ? body->suggest_broker_id : 0);
+    broker_suggest(&op->consumer->suggestions, &op->queue,
+                   body->suggest_broker_id > 0 ? body->suggest_broker_id : 0);
     if (body->next_offset < 0)
         return error_set(err, TERN_PROTOCOL, "%s answers next offset %lld",
                          rpc_peer_address(op->peer), (long long)body->next_offset);
-    result->status = code == TERN_OK                      ? TERN_PULL_FOUND
-                     : code == TERN_PULL_NOT_FOUND        ? TERN_PULL_NO_NEW_MSG
+    result->status = code == TERN_OK                       ? TERN_PULL_FOUND
+                     : code == TERN_PULL_NOT_FOUND         ? TERN_PULL_NO_NEW_MSG
                      : code == TERN_PULL_RETRY_IMMEDIATELY ? TERN_PULL_NO_MATCHED_MSG
-                                                          : TERN_PULL_OFFSET_ILLEGAL;
+                                                           : TERN_PULL_OFFSET_ILLEGAL;
     return code == TERN_OK ? decode(op, call, result, err) : TERN_OK;
+}
+
+/*
+ * Goes on at another address after a lost connection, or at the master when a slave lags; true:
+ * started. A time-out has used up the caller's patience and ends the pull.
+ */
+static bool try_elsewhere(struct pull_op *op, enum tern_code code,
+                          const Tern__Wire__PullResponse *body)
+{
+    struct tern_pull_consumer *consumer = op->consumer;
+    if (atomic_load(&consumer->state) != PULL_RUNNING || op->tries >= PULL_TRIES_MAX)
+        return false;
+    if (slave_lags(op, code, body))
+        return op_start(op, 0, op->peer_id, NULL) == TERN_OK;
+    if (!code_means_unreachable(code) || code == TERN_TIMEOUT)
+        return false;
+    instance_route_refresh(consumer->instance, op->queue.topic);
+    int64_t wanted_id = broker_suggested(&consumer->suggestions, &op->queue);
+    return op_start(op, wanted_id, -1, NULL) == TERN_OK;
 }
 
 /* @thread link's */
@@ -365,35 +325,16 @@ static void on_pulled(struct rpc_call *call, void *arg)
     struct tern_pull_result result = {.count = 0};
     struct tern_error err = {.code = TERN_OK};
     enum tern_code code = rpc_call_result(call);
-    bool running = atomic_load(&consumer->state) == PULL_RUNNING;
-    bool away = code_means_unreachable(code);
     failed_addresses_note(&consumer->failed, rpc_peer_address(op->peer), code,
                           clock_mono_ns(consumer->env->clock));
     const Tern__Wire__PullResponse *body = NULL;
     if (call->response && call->response->body_case == TERN__WIRE__RESPONSE__BODY_PULL)
         body = call->response->pull;
-    /* A time-out used up the caller's patience; a lost connection or a lagging slave did not. */
-    bool again = running && op->tries < PULL_TRIES_MAX &&
-                 ((away && code != TERN_TIMEOUT) || slave_lags(op, code, body));
-    if (again) {
-        int64_t before_id = op->peer_id;
-        bool lags = !away;
-        if (away)
-            instance_route_refresh(consumer->instance, op->queue.topic);
-        struct broker_choice master = {.peer = NULL};
-        bool pointless = lags && (broker_pick_cached(consumer->instance, &consumer->failed,
-                                                     &op->queue, 0, false, &master, NULL) !=
-                                      TERN_OK ||
-                                  master.broker_id == before_id);
-        if (master.peer)
-            rpc_peer_unref(master.peer);
-        if (!pointless &&
-            op_start(op, lags ? 0 : suggested_id(consumer, &op->queue), &err) == TERN_OK) {
-            rpc_call_unref(call);
-            return;
-        }
+    if (try_elsewhere(op, code, body)) {
+        rpc_call_unref(call);
+        return;
     }
-    code = read_answer(op, call, code, &result, &err);
+    code = read_answer(op, call, code, body, &result, &err);
     if (code != TERN_OK)
         tern_pull_result_clear(&result);
     rpc_call_unref(call);
@@ -432,7 +373,7 @@ static enum tern_code op_create(struct tern_pull_consumer *consumer, const struc
     op->wait_ms = wait_ms;
     op->max_messages = max_messages;
     const char *text = expression ? expression : "*";
-    if (!queue_key(queue, &op->queue))
+    if (!broker_queue_key(queue, &op->queue))
         code = error_set(err, TERN_INVALID, "the queue's names are not terminated");
     else
         code = subscription_parse(text, strlen(text), &op->tags, err);
@@ -459,7 +400,7 @@ enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer *consumer
         return code;
     op->done = done;
     op->arg = arg;
-    code = op_start(op, suggested_id(consumer, &op->queue), err);
+    code = op_start(op, broker_suggested(&consumer->suggestions, &op->queue), -1, err);
     if (code != TERN_OK)
         op_free(op);
     return code;
@@ -542,51 +483,27 @@ enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *consumer, co
     return TERN_OK;
 }
 
-/*
- * Asks the queue's master; when it cannot be reached, the other addresses of the set, each once. On TERN_OK
- * *out is the caller's and its response is of the case expected.
- */
+/* Asks a broker of the queue's set; on TERN_OK *out is the caller's, its response of the case
+ * expected. */
 static enum tern_code ask(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
                           TernRequest *request, Tern__Wire__Response__BodyCase expected,
                           struct rpc_call **out, struct tern_error *err)
 {
     *out = NULL;
     enum tern_code code = check_running(consumer, err);
-    struct route *route;
+    struct route *route = NULL;
     if (code == TERN_OK)
         code = need_route(consumer, queue->topic, &route, err);
     if (code != TERN_OK)
         return code;
-    int64_t last_id = -1;
-    for (int tries = 0; tries < PULL_TRIES_MAX; tries++) {
-        struct broker_choice choice;
-        struct tern_error pick_err;
-        enum tern_code picked = broker_pick(consumer->instance, &consumer->failed, route,
-                                            queue->broker_name, 0, false, &choice, &pick_err);
-        if (picked != TERN_OK || choice.broker_id == last_id) {
-            if (picked == TERN_OK)
-                rpc_peer_unref(choice.peer);
-            else if (tries == 0)
-                code = error_set(err, picked, "%s", pick_err.text);
-            break;
-        }
-        last_id = choice.broker_id;
-        code = rpc_call_wait(choice.peer, request, NULL, 0, RPC_TIMEOUT_MS, out, err);
-        failed_addresses_note(&consumer->failed, rpc_peer_address(choice.peer), code,
-                              clock_mono_ns(consumer->env->clock));
-        rpc_peer_unref(choice.peer);
-        if (!code_means_unreachable(code))
-            break;
-    }
-    if (code_means_unreachable(code))
-        instance_route_refresh(consumer->instance, queue->topic);
+    code = broker_ask(consumer->instance, &consumer->failed, route, queue->broker_name, request,
+                      out, err);
     route_unref(route);
-    if (code == TERN_OK && (*out)->response->body_case != expected && expected != 0)
-        code = error_set(err, TERN_PROTOCOL, "the answer of broker %s has the wrong body",
-                         queue->broker_name);
-    if (code != TERN_OK && *out) {
+    if (code == TERN_OK && expected != 0 && (*out)->response->body_case != expected) {
         rpc_call_unref(*out);
         *out = NULL;
+        code = error_set(err, TERN_PROTOCOL, "the answer of broker %s has the wrong body",
+                         queue->broker_name);
     }
     return code;
 }
@@ -602,8 +519,8 @@ enum tern_code tern_pull_consumer_range(struct tern_pull_consumer *consumer,
     request.body_case = TERN__WIRE__REQUEST__BODY_QUEUE_RANGE;
     request.queue_range = &range;
     struct rpc_call *call;
-    enum tern_code code = ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE,
-                              &call, err);
+    enum tern_code code =
+        ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE, &call, err);
     if (code != TERN_OK)
         return code;
     *min_offset = call->response->queue_range->min_offset;
@@ -624,8 +541,8 @@ enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *consumer,
     request.body_case = TERN__WIRE__REQUEST__BODY_SEARCH_OFFSET;
     request.search_offset = &search;
     struct rpc_call *call;
-    enum tern_code code = ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET,
-                              &call, err);
+    enum tern_code code =
+        ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET, &call, err);
     if (code != TERN_OK)
         return code;
     *offset = call->response->search_offset->offset;
@@ -646,8 +563,8 @@ static enum tern_code query_progress(struct tern_pull_consumer *consumer,
     request.body_case = TERN__WIRE__REQUEST__BODY_QUERY_OFFSET;
     request.query_offset = &query;
     struct rpc_call *call;
-    enum tern_code code = ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET,
-                              &call, err);
+    enum tern_code code =
+        ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET, &call, err);
     if (code != TERN_OK)
         return code;
     const Tern__Wire__QueryOffsetResponse *body = call->response->query_offset;
@@ -705,7 +622,8 @@ enum tern_code tern_pull_consumer_commit(struct tern_pull_consumer *consumer,
     enum tern_code code = commit_with(consumer, queue, offset, &version, err);
     if (code != TERN_OFFSET_VERSION_OLD)
         return code;
-    /* The application keeps its own offsets: a reset tells it nothing, its word counts from now on. */
+    /* The application keeps its own offsets: a reset tells it nothing, its word counts from now on.
+     */
     int64_t stored;
     code = query_progress(consumer, queue, &stored, &version, err);
     return code == TERN_OK ? commit_with(consumer, queue, offset, &version, err) : code;

@@ -2,40 +2,38 @@
  * The pool: from pulled messages to finished ones.
  *
  *   push_pool_add ──► fresh ──take──► open (begun, with messages left) ──► batches ──► listener
- *                       ▲                                                    │ failed
- *                       │ due                                     send back ─┤
- *                     later ◄── refused, 5 s, one try more ──────────────────┘──► window_mark
+ *                       ▲ due                                                 success │ │ failed
+ *                     later ◄── nobody takes it back ── push_send_back ◄──────────────┼─┘
+ *                                                              └── OK ──► window_mark ◄┘
  *
- * Messages come and are claimed a pull's answer at a time: one lock per chunk, one atomic addition per
- * batch. Several workers may share a chunk, so that a slow message does not hold back its neighbours.
+ * Messages come and are claimed a pull's answer at a time: one lock per chunk, one atomic addition
+ * per batch. Several workers may share a chunk, so that a slow message does not hold back its
+ * neighbours.
  *
- * How many workers run: as many as it takes to work off what waits within a millisecond at the listener's
- * measured speed, at least one, at most options.threads. A worker whose listener has been busy for longer
- * than that does not count. With a fast listener one or two workers do everything and nobody is woken; with
- * a slow one all of them run. The control task looks every few milliseconds while anything waits, because
- * a listener that hangs tells nobody.
+ * How many workers run: as many as it takes to work off what waits within a millisecond at the
+ * listener's measured speed, at least one, at most options.threads. A worker whose listener has
+ * been busy for longer than that does not count. With a fast listener one or two workers do
+ * everything and nobody is woken; with a slow one all of them run. The control task looks every few
+ * milliseconds while anything waits, because a listener that hangs tells nobody.
  *
- * Invariants: a claimed message is either marked, or sent back, or tried again, or its queue is ours no
- * more; nothing else lets it go, so that the window cannot pass it.
+ * Invariants: a claimed message is either marked, or sent back, or tried again, or its queue is
+ * ours no more; nothing else lets it go, so that the window cannot pass it. A batch is finished by
+ * its worker or taken by the one who expires it, never both: worker->state decides. After
+ * push_pool_stop() nothing is added.
  *
- * Threads: workers, the control task, link threads (adding, answers to send-backs). Failure modes: a broker
- * that refuses a message: local retries for ever; a listener beyond CONSUME_TIMEOUT_MS: its messages are
- * sent back and its late result is ignored.
+ * Threads: workers, the control task, link threads (adding). Failure modes: no thread to be had:
+ * those that run do the work, without any the next look tries again; a listener beyond
+ * CONSUME_TIMEOUT_MS: its messages are sent back and its late result is ignored.
  */
 #include "client/push_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-#include "client/message_retry.h"
 
 enum {
-    KEEP_UP_NS = 1000000, /* what waits is to be worked off in that time; also when a worker is stuck */
+    KEEP_UP_NS =
+        1000000, /* what waits is to be worked off in that time; also when a worker is stuck */
     WATCH_MS = 5,
-    WATCH_IDLE_STEPS = 20, /* how long the watch goes on with nothing waiting */
-    EXPIRE_CHECK_MS = 30000,
-    EXPIRED_DELAY_LEVEL = 3,
-    DEAD_LETTER_LEVEL = -1
+    WATCH_IDLE_STEPS = 20 /* how long the watch goes on with nothing waiting */
 };
 
 static _Thread_local const struct tern_push_consumer *listening;
@@ -57,8 +55,7 @@ struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count)
     return chunk;
 }
 
-/* The messages [from, to) leave the consumer's hands, whatever became of them. */
-static void let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count)
+void push_let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count)
 {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -81,13 +78,13 @@ static void let_go(struct push_queue *queue, struct tern_message **messages, uin
     }
 }
 
-static void chunk_unref(struct push_chunk *chunk)
+void push_chunk_unref(struct push_chunk *chunk)
 {
     if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) > 1)
         return;
     uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
     if (claimed < chunk->count)
-        let_go(chunk->queue, &chunk->messages[claimed], chunk->count - claimed);
+        push_let_go(chunk->queue, &chunk->messages[claimed], chunk->count - claimed);
     push_queue_unref(chunk->queue);
     free(chunk);
 }
@@ -156,8 +153,8 @@ static uint64_t waiting_messages(const struct push_pool *pool)
 }
 
 /*
- * One more worker when those that move are too few for what waits: marked awake, to be woken by the caller
- * after the lock, or NULL; *start says that a new one is wanted. @locks holds:CONSUMER
+ * One more worker when those that move are too few for what waits: marked awake, to be woken by the
+ * caller after the lock, or NULL; *start says that a new one is wanted. @locks holds:CONSUMER
  */
 static struct push_worker *one_more(struct tern_push_consumer *consumer, int64_t now_ns,
                                     bool *start)
@@ -214,7 +211,7 @@ static void watch(struct tern_push_consumer *consumer)
 void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk)
 {
     if (chunk->count == 0) {
-        chunk_unref(chunk);
+        push_chunk_unref(chunk);
         return;
     }
     lock_acquire(&consumer->pool.lock);
@@ -223,26 +220,16 @@ void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk
         fresh_append(&consumer->pool, chunk);
     lock_release(&consumer->pool.lock);
     if (late) {
-        chunk_unref(chunk);
+        push_chunk_unref(chunk);
         return;
     }
     call_help(consumer);
     watch(consumer);
 }
 
-/* ---- failed messages ---- */
-
-/* The only message of the chunk is tried again here, later. Takes the chunk. */
-static void retry_here(struct push_chunk *chunk)
+void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk *chunk)
 {
-    struct tern_push_consumer *consumer = chunk->queue->consumer;
     struct push_pool *pool = &consumer->pool;
-    if (atomic_load(&chunk->queue->dropped)) {
-        chunk_unref(chunk); /* the next owner gets it */
-        return;
-    }
-    message_count_retry(chunk->messages[0]);
-    chunk->due_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(LOCAL_RETRY_MS);
     chunk->next = NULL;
     lock_acquire(&pool->lock);
     bool late = pool->stopping;
@@ -255,97 +242,12 @@ static void retry_here(struct push_chunk *chunk)
     }
     lock_release(&pool->lock);
     if (late)
-        chunk_unref(chunk);
+        push_chunk_unref(chunk);
     else
         push_wake(consumer);
 }
 
-/* @thread link's */
-static void on_sent_back(struct rpc_call *call, void *arg)
-{
-    struct push_chunk *chunk = arg;
-    struct push_queue *queue = chunk->queue;
-    struct tern_push_consumer *consumer = queue->consumer;
-    struct rpc_peer *peer = call->user;
-    enum tern_code code = rpc_call_result(call);
-    int64_t offset = tern_message_queue_offset(chunk->messages[0]);
-    if (code == TERN_OK) {
-        counter_add(&consumer->sent_back, 1);
-        window_mark(&queue->window, offset);
-        chunk_unref(chunk);
-    } else {
-        log_warn(consumer->env->log, "consumer_send_back_failed",
-                 "group=%s topic=%s broker=%s queue=%d offset=%lld code=%s reason=\"%s\" "
-                 "retry_here_ms=%d",
-                 consumer->options.group, queue->id.topic, queue->id.broker_name,
-                 queue->id.queue_id, (long long)offset, tern_code_name(code),
-                 error_text(&call->error, code), LOCAL_RETRY_MS);
-        failed_addresses_note(&consumer->failed, rpc_peer_address(peer), code,
-                              clock_mono_ns(consumer->env->clock));
-        retry_here(chunk);
-    }
-    rpc_peer_unref(peer);
-    rpc_call_unref(call);
-}
-
-/* TERN_OK: the chunk went to the callback. */
-static enum tern_code send_back_start(struct push_chunk *chunk, int32_t delay_level)
-{
-    struct push_queue *queue = chunk->queue;
-    struct tern_push_consumer *consumer = queue->consumer;
-    const struct tern_message *message = chunk->messages[0];
-    struct broker_choice choice;
-    struct rpc_call *call;
-    enum tern_code code = broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, 0,
-                                             true, &choice, NULL);
-    if (code != TERN_OK)
-        return code;
-    code = rpc_call_create(choice.peer, 0, &call);
-    if (code != TERN_OK) {
-        rpc_peer_unref(choice.peer);
-        return code;
-    }
-    const char *topic = tern_message_topic(message);
-    const char *id = tern_message_offset_id(message);
-    int32_t max_times = consumer->options.max_reconsume_times;
-    Tern__Wire__SendBackRequest back = TERN__WIRE__SEND_BACK_REQUEST__INIT;
-    back.group = frame_bytes(consumer->options.group, strlen(consumer->options.group));
-    back.physical_offset = tern_message_physical_offset(message);
-    /* "None at all" has no number on the wire, where 0 is the group's: straight to the dead letters. */
-    back.delay_level = max_times == 0 ? DEAD_LETTER_LEVEL : delay_level;
-    back.max_reconsume_times = max_times > 0 ? max_times : 0;
-    back.origin_topic = frame_bytes(topic, strlen(topic));
-    back.origin_message_id = frame_bytes(id, strlen(id));
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    request.body_case = TERN__WIRE__REQUEST__BODY_SEND_BACK;
-    request.send_back = &back;
-    call->user = choice.peer; /* its reference */
-    rpc_call_start(call, &request, 0, SEND_BACK_TIMEOUT_MS, on_sent_back, chunk);
-    return TERN_OK;
-}
-
-void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level)
-{
-    struct tern_push_consumer *consumer = queue->consumer;
-    if (atomic_load(&queue->dropped) || push_state(consumer) != PUSH_RUNNING) {
-        let_go(queue, &message, 1); /* not marked: it comes again, to whoever owns the queue then */
-        return;
-    }
-    struct push_chunk *chunk = push_chunk_create(queue, 1);
-    if (!chunk) {
-        log_error(consumer->env->log, "consumer_message_stuck",
-                  "group=%s topic=%s broker=%s queue=%d offset=%lld reason=\"no memory\"",
-                  consumer->options.group, queue->id.topic, queue->id.broker_name,
-                  queue->id.queue_id, (long long)tern_message_queue_offset(message));
-        let_go(queue, &message, 1);
-        return;
-    }
-    chunk->messages[0] = message;
-    if (send_back_start(chunk, delay_level) != TERN_OK)
-        retry_here(chunk);
-}
-
-/* ---- workers ---- */
+/* ---- batches ---- */
 
 /* What the listener said about a batch. Takes the messages. */
 static void finish_batch(struct push_queue *queue, struct tern_message **messages, uint32_t count,
@@ -356,7 +258,7 @@ static void finish_batch(struct push_queue *queue, struct tern_message **message
         for (uint32_t i = 0; i < count; i++)
             window_mark(&queue->window, tern_message_queue_offset(messages[i]));
         counter_add(&consumer->consumed, count);
-        let_go(queue, messages, count);
+        push_let_go(queue, messages, count);
         return;
     }
     counter_add(&consumer->failed_messages, count);
@@ -378,13 +280,13 @@ static bool batch_was_taken(struct push_worker *worker)
     return taken;
 }
 
-/* Hands one batch to the listener. */
+/* Hands one batch to the listener and does with it what that says; takes the messages. */
 static void run_batch(struct push_worker *worker, struct push_queue *queue,
                       struct tern_message **messages, uint32_t count)
 {
     struct tern_push_consumer *consumer = worker->consumer;
     if (atomic_load_explicit(&queue->dropped, memory_order_relaxed)) {
-        let_go(queue, messages, count);
+        push_let_go(queue, messages, count);
         return;
     }
     worker->queue = queue;
@@ -400,8 +302,11 @@ static void run_batch(struct push_worker *worker, struct push_queue *queue,
         return;
     }
     for (uint32_t i = 0; i < count; i++)
-        tern_message_unref(messages[i]); /* what is counted as cached went with the other reference */
+        tern_message_unref(
+            messages[i]); /* what is counted as cached went with the other reference */
 }
+
+/* ---- workers ---- */
 
 /* Claims and runs batches of the chunk until none is left or the pool halts. */
 static void work_on(struct push_worker *worker, struct push_chunk *chunk)
@@ -479,8 +384,8 @@ static void put(struct push_worker *worker, struct push_chunk *chunk)
         pool->idle = NULL;
     lock_release(&pool->lock);
     if (done)
-        chunk_unref(chunk);
-    chunk_unref(chunk);
+        push_chunk_unref(chunk);
+    push_chunk_unref(chunk);
     if (idle)
         latch_set(consumer->env->sched, idle);
 }
@@ -542,58 +447,6 @@ static int64_t retries_due(struct push_pool *pool, int64_t now_ns)
     return next_ns;
 }
 
-/* Takes the batch of a listener that has run too long, and sends its messages back. */
-static void expire_batch(struct push_worker *worker, int64_t before_ns)
-{
-    struct tern_push_consumer *consumer = worker->consumer;
-    struct push_pool *pool = &consumer->pool;
-    int expected = BATCH_RUNNING;
-    struct push_queue *queue = NULL;
-    uint32_t count = 0;
-    struct tern_message *messages[1024];
-    lock_acquire(&pool->lock);
-    if (atomic_compare_exchange_strong(&worker->state, &expected, BATCH_EXPIRED)) {
-        /* Between the look at the time and this, another batch may have begun. */
-        int64_t since_ns = atomic_load_explicit(&worker->since_ns, memory_order_relaxed);
-        if (since_ns > before_ns || since_ns == 0) {
-            atomic_store(&worker->state, BATCH_RUNNING);
-        } else {
-            queue = worker->queue;
-            push_queue_ref(queue);
-            count = worker->count;
-            for (uint32_t i = 0; i < count; i++)
-                messages[i] = tern_message_ref(worker->messages[i]);
-        }
-    }
-    lock_release(&pool->lock);
-    if (!queue || count == 0)
-        return;
-    log_warn(consumer->env->log, "consumer_listener_too_long",
-             "group=%s topic=%s broker=%s queue=%d offset=%lld messages=%u limit_ms=%d",
-             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
-             (long long)tern_message_queue_offset(messages[0]), count, CONSUME_TIMEOUT_MS);
-    counter_add(&consumer->failed_messages, count);
-    for (uint32_t i = 0; i < count; i++)
-        push_send_back(queue, messages[i], EXPIRED_DELAY_LEVEL);
-    push_queue_unref(queue);
-}
-
-static int64_t expire_step(struct tern_push_consumer *consumer, int64_t now_ns)
-{
-    if (now_ns < consumer->expire_due_ns)
-        return consumer->expire_due_ns;
-    int64_t before_ns = now_ns - ms_to_ns(CONSUME_TIMEOUT_MS);
-    uint32_t count = atomic_load_explicit(&consumer->pool.worker_count, memory_order_relaxed);
-    for (uint32_t i = 0; i < count; i++) {
-        struct push_worker *worker = consumer->pool.workers[i]; /* only this task adds some */
-        int64_t since_ns = atomic_load_explicit(&worker->since_ns, memory_order_relaxed);
-        if (since_ns != 0 && since_ns <= before_ns)
-            expire_batch(worker, before_ns);
-    }
-    consumer->expire_due_ns = now_ns + ms_to_ns(EXPIRE_CHECK_MS);
-    return consumer->expire_due_ns;
-}
-
 /* Looks whether enough workers move while anything waits. */
 static int64_t watch_step(struct tern_push_consumer *consumer, int64_t now_ns)
 {
@@ -624,7 +477,7 @@ int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns)
     if (atomic_exchange(&pool->want_worker, false))
         start_worker(consumer);
     int64_t watch_ns = watch_step(consumer, now_ns);
-    int64_t expire_ns = expire_step(consumer, now_ns);
+    int64_t expire_ns = push_expire_step(consumer, now_ns);
     if (watch_ns < next_ns)
         next_ns = watch_ns;
     return expire_ns < next_ns ? expire_ns : next_ns;
@@ -708,7 +561,7 @@ void push_pool_discard(struct tern_push_consumer *consumer)
             struct push_chunk *chunk = lists[i];
             lists[i] = chunk->next;
             chunk->listed = false;
-            chunk_unref(chunk);
+            push_chunk_unref(chunk);
         }
     }
 }

@@ -4,17 +4,17 @@
  *   create ──► CREATED ──start──► STARTING ──► RUNNING ──shutdown──► STOPPING ──► SHUT_DOWN
  *                                     └─ failed ──► START_FAILED          └── destroy frees ──┘
  *
- * Start: check, add %RETRY%group, join the instance, start it, first routes, heartbeat, and then the
- * control task, which rebalances at once. Shutdown: no more pulls, wait for listeners, commit, leave the
- * group (the brokers tell the other members).
+ * Start: check, add %RETRY%group, join the instance, start it, first routes, heartbeat, and then
+ * the control task, which rebalances at once. Shutdown: no more pulls, wait for listeners, commit,
+ * leave the group (the brokers tell the other members).
  *
- * Invariants: the control task runs exactly while the state is RUNNING (or just before STOPPING stops it);
- * callbacks that come later find another state and only free what they hold. The object is freed with its
- * last reference, which may be a late callback's.
+ * Invariants: the control task runs exactly while the state is RUNNING (or just before STOPPING
+ * stops it); callbacks that come later find another state and only free what they hold. The object
+ * is freed with its last reference, which may be a late callback's.
  *
- * Threads: start, shutdown and destroy by application threads and never in a listener; the rest by any.
- * Failure modes: no nameserver or no broker to be reached is no failure of start: the consumer goes on
- * trying, and says so in the log.
+ * Threads: start, shutdown and destroy by application threads and never in a listener; the rest by
+ * any. Failure modes: no nameserver or no broker to be reached is no failure of start: the consumer
+ * goes on trying, and says so in the log.
  */
 #include "client/push_internal.h"
 
@@ -83,8 +83,7 @@ static enum tern_code filter_create(struct tern_push_consumer *consumer, const c
         return error_set(err, TERN_NO_MEMORY, "subscription");
     filter->refs = 1;
     filter->version = clock_wall_ms(consumer->env->clock);
-    enum tern_code code =
-        subscription_parse(expression, strlen(expression), &filter->tags, err);
+    enum tern_code code = subscription_parse(expression, strlen(expression), &filter->tags, err);
     if (code != TERN_OK) {
         free(filter);
         return code;
@@ -102,7 +101,8 @@ static struct push_topic *find_topic(struct tern_push_consumer *consumer, const 
     return topic;
 }
 
-/* Puts `fresh` into the table when the name is not there; returns the table's, NULL when it is full. */
+/* Puts `fresh` into the table when the name is not there; returns the table's, NULL when it is
+ * full. */
 static struct push_topic *insert_topic(struct tern_push_consumer *consumer,
                                        struct push_topic **fresh)
 {
@@ -119,9 +119,10 @@ static struct push_topic *insert_topic(struct tern_push_consumer *consumer,
     return topic;
 }
 
-/* Exchanges the filters of the topic and of its queues; returns the topic's old one. @locks holds:CONSUMER */
-static struct push_filter *set_filter(struct tern_push_consumer *consumer,
-                                      struct push_topic *topic, struct push_filter *filter)
+/* Exchanges the filters of the topic and of its queues; returns the topic's old one. @locks
+ * holds:CONSUMER */
+static struct push_filter *set_filter(struct tern_push_consumer *consumer, struct push_topic *topic,
+                                      struct push_filter *filter)
 {
     struct push_filter *old = topic->filter;
     if (old && filter && filter->version <= old->version)
@@ -295,7 +296,7 @@ static int64_t control_step(void *arg, int64_t now_ns)
     if (push_state(consumer) != PUSH_RUNNING)
         return SCHED_NEVER;
     int64_t next_ns = rebalance_step(consumer, now_ns);
-    next_ns = earlier(next_ns, push_pull_step(consumer, now_ns));
+    next_ns = earlier(next_ns, push_queues_step(consumer, now_ns));
     next_ns = earlier(next_ns, push_offsets_step(consumer, now_ns));
     return earlier(next_ns, push_pool_step(consumer, now_ns));
 }
@@ -369,8 +370,8 @@ static enum tern_code begin_start(struct tern_push_consumer *consumer, struct te
     if (state != PUSH_CREATED)
         return error_set(err, TERN_STATE, "the consumer of group %s is in the state \"%s\"",
                          consumer->options.group, state_texts[state]);
-    return error_set(err, TERN_STATE, "the consumer of group %s has no %s",
-                     consumer->options.group, subscribed ? "listener" : "subscription");
+    return error_set(err, TERN_STATE, "the consumer of group %s has no %s", consumer->options.group,
+                     subscribed ? "listener" : "subscription");
 }
 
 /* Group, model, topics and expressions, once per start. */
@@ -510,8 +511,7 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     bool idle = push_pool_stop(consumer, now_ns + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0));
     while (consumer->queues)
         push_queue_drop(consumer->queues);
-    push_offsets_flush(consumer,
-                       clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
+    push_offsets_flush(consumer, clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
     release_queues(consumer);
     instance_remove_consumer(consumer->instance, &consumer->member);
     consumer->joined = false;

@@ -2,10 +2,11 @@
  * The inside of a push consumer, shared by push_*.c and rebalance.c. Read this first.
  *
  *   push_consumer.c   life cycle, subscriptions, the control task
- *   rebalance.c       which queues are ours
+ *   rebalance.c       which queues are ours: sharing, their objects, the round over them
  *   push_offsets.c    where a queue begins, and its progress at the broker
  *   push_pull.c       one pull under way per queue, answers into the window and to the pool
- *   push_consume.c    the pool: listeners, failed messages, retries
+ *   push_consume.c    the pool: messages that wait, workers, listeners
+ *   message_retry.c   failed messages: sent back, or tried again here
  *
  *                 ┌───────────── control task (never waits) ─────────────┐
  *    rebalance ──►│ NEW ──► ASKING ──► READY ◄──► PULLING                │
@@ -17,17 +18,19 @@
  *                                          ▼
  *                    pool of workers ──► listener ──► window_mark() ──► commit point
  *
- * A queue that must begin elsewhere is never rewound: it is dropped, and a new object takes its place, so
- * that late answers and late marks of the old one fall into a window nobody reads (their generation).
+ * A queue that must begin elsewhere is never rewound: it is dropped, and a new object takes its
+ * place, so that late answers and late marks of the old one fall into a window nobody reads (their
+ * generation).
  *
- * Threads: the control task moves queues between states; ASKING and PULLING belong to the callback of the
- * one call under way, which hands the queue back. Workers mark windows without locks. Application threads
- * start, stop and subscribe.
+ * Threads: the control task moves queues between states; ASKING and PULLING belong to the callback
+ * of the one call under way, which hands the queue back. Workers mark windows without locks.
+ * Application threads start, stop and subscribe.
  *
- * Locks: consumer->lock, pool.lock and failed.lock are all of rank CONSUMER and never nested; nothing is
- * called with one held but task_wake(), which takes none.
+ * Locks: consumer->lock, pool.lock and failed.lock are all of rank CONSUMER and never nested;
+ * nothing is called with one held but task_wake(), which takes none.
  *
- * References: the handle, every queue and every call hold the consumer; lists, chunks and calls hold queues.
+ * References: the handle, every queue and every call hold the consumer; lists, chunks and calls
+ * hold queues.
  */
 #ifndef CLIENT_PUSH_INTERNAL_H
 #define CLIENT_PUSH_INTERNAL_H
@@ -142,26 +145,26 @@ struct push_queue {
     struct rpc_peer *peer; /* of the last pull; NULL: choose */
     int64_t peer_id;
     bool committing;
-    bool no_commit;            /* reset at the broker: our progress means nothing any more */
-    int64_t committed;         /* what the broker has acknowledged, -1: nothing */
+    bool no_commit;    /* reset at the broker: our progress means nothing any more */
+    int64_t committed; /* what the broker has acknowledged, -1: nothing */
     unsigned leave_attempts;
 
     /* the state's owner's: control task, or callback in ASKING and PULLING */
-    bool positioned;           /* window and next_offset mean something; under the lock for others */
-    int64_t next_offset;       /* of the next pull */
-    int64_t newest;            /* highest offset delivered, -1: none */
+    bool positioned;     /* window and next_offset mean something; under the lock for others */
+    int64_t next_offset; /* of the next pull */
+    int64_t newest;      /* highest offset delivered, -1: none */
     int64_t suggested_id;
-    int64_t asked_id;          /* broker id that the call under way went to */
+    int64_t asked_id; /* broker id that the call under way went to */
     struct offset_version version;
     _Atomic int64_t active_ns; /* the loop's last sign of life */
     int64_t pulled_ns;         /* start of the call under way */
     int64_t moved_offset;      /* MOVING: where to begin anew */
     struct offset_version moved_version;
-    bool moved_reset;          /* MOVING: by the broker's word, drop what is in flight */
-    unsigned failures;         /* errors, or answers without progress, in a row */
-    uint64_t flow_waits[3];    /* by cause */
+    bool moved_reset;       /* MOVING: by the broker's word, drop what is in flight */
+    unsigned failures;      /* errors, or answers without progress, in a row */
+    uint64_t flow_waits[3]; /* by cause */
 
-    _Atomic uint32_t cached;   /* messages waiting or running */
+    _Atomic uint32_t cached; /* messages waiting or running */
     _Atomic int64_t cached_bytes;
     struct window window;
 };
@@ -172,9 +175,9 @@ struct push_chunk {
     bool listed;                    /* in pool.open; pool.lock */
     struct push_queue *queue;       /* holds a reference */
     _Atomic uint32_t refs;
-    _Atomic uint32_t claimed;       /* may run past count */
+    _Atomic uint32_t claimed; /* may run past count */
     uint32_t count;
-    int64_t due_ns;                 /* of a local retry */
+    int64_t due_ns; /* of a local retry */
     struct tern_message *messages[];
 };
 
@@ -183,9 +186,10 @@ enum { BATCH_NONE, BATCH_RUNNING, BATCH_EXPIRED };
 struct push_worker {
     struct tern_push_consumer *consumer;
     struct task *task;
-    bool awake;                         /* pool.lock */
-    /* the batch in the listener: published by state, read with pool.lock by the one who expires it */
-    _Atomic int64_t since_ns;           /* 0: no listener runs */
+    bool awake; /* pool.lock */
+    /* the batch in the listener: published by state, read with pool.lock by the one who expires it
+     */
+    _Atomic int64_t since_ns; /* 0: no listener runs */
     _Atomic int state;
     struct push_queue *queue;
     struct tern_message **messages;
@@ -198,16 +202,16 @@ struct push_pool {
     struct push_chunk *open;              /* begun, with messages left; newest first */
     struct push_chunk *later, *later_end; /* local retries by due time */
     uint32_t fresh_messages;
-    struct push_worker **workers;         /* room for options.threads; grows by one, never shrinks */
+    struct push_worker **workers; /* room for options.threads; grows by one, never shrinks */
     _Atomic uint32_t worker_count;
     bool suspended, stopping;
-    uint32_t running;                     /* workers between take and put */
-    struct latch *idle;                   /* a shutdown waits for running to be 0 */
-    _Atomic bool halted;                  /* suspended or stopping, for a look without the lock */
-    _Atomic bool want_worker;             /* the control task starts one */
-    _Atomic bool watching;                /* the control task looks every few ms */
-    unsigned idle_steps;                  /* the control task's */
-    _Atomic int64_t average_ns;           /* of the listener per message, smoothed */
+    uint32_t running;           /* workers between take and put */
+    struct latch *idle;         /* a shutdown waits for running to be 0 */
+    _Atomic bool halted;        /* suspended or stopping, for a look without the lock */
+    _Atomic bool want_worker;   /* the control task starts one */
+    _Atomic bool watching;      /* the control task looks every few ms */
+    unsigned idle_steps;        /* the control task's */
+    _Atomic int64_t average_ns; /* of the listener per message, smoothed */
 };
 
 struct tern_push_consumer {
@@ -223,12 +227,13 @@ struct tern_push_consumer {
     void *listener_arg;
 
     struct lock lock;
-    _Atomic int state;        /* enum push_state; changed with lock */
-    struct task *control;     /* lock */
+    _Atomic int state;         /* enum push_state; changed with lock */
+    struct task *control;      /* lock */
     struct push_topic *topics; /* lock */
-    struct push_queue *queues, *leaving; /* lock; changed by the control task, or when it is stopped */
-    uint32_t queue_count;     /* lock */
-    uint32_t commits_open;    /* lock: commit calls under way */
+    struct push_queue *queues,
+        *leaving;               /* lock; changed by the control task, or when it is stopped */
+    uint32_t queue_count;       /* lock */
+    uint32_t commits_open;      /* lock: commit calls under way */
     struct latch *commits_done; /* lock: a shutdown waits for them */
 
     _Atomic bool rebalance_wanted, commit_wanted;
@@ -258,27 +263,38 @@ void push_filter_unref(struct push_filter *filter); /* NULL allowed */
 /* Runs what is due; returns when it wants to run again. @thread control @locks takes:CONSUMER */
 int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns);
 
-/* ---- push_pull.c ---- */
-
 /*
  * A queue in state NEW, in no list yet; takes a reference to the filter. TERN_NO_MEMORY.
  */
 MUST_CHECK enum tern_code push_queue_create(struct tern_push_consumer *consumer,
-                                            const struct tern_queue *id,
-                                            struct push_filter *filter, struct push_queue **out);
+                                            const struct tern_queue *id, struct push_filter *filter,
+                                            struct push_queue **out);
 void push_queue_ref(struct push_queue *queue);
 void push_queue_unref(struct push_queue *queue);
-/* Ends the queue's life as ours; it stays in `leaving` until its progress is committed. @thread control */
+/* Ends the queue's life as ours; it stays in `leaving` until its progress is committed. @thread
+ * control */
 void push_queue_drop(struct push_queue *queue);
 /* Sets the starting point: READY at once. @thread the state's owner */
 void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
                          const Tern__Wire__OffsetVersion *version);
-/* Hands the queue back to the control task, to be looked at in delay_ms. @thread the state's owner */
+/* Hands the queue back to the control task, to be looked at in delay_ms. @thread the state's owner
+ */
 void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms);
 /* Growing pause for the failures counted: first_ms, doubled each time, up to ERROR_PAUSE_MS. */
 int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms);
+/* The peer of the last pull, taken out; the caller's, NULL when there is none. @locks
+ * takes:CONSUMER */
+struct rpc_peer *push_queue_take_peer(struct push_queue *queue);
 /* All queues whose time has come. @thread control */
-int64_t push_pull_step(struct tern_push_consumer *consumer, int64_t now_ns);
+int64_t push_queues_step(struct tern_push_consumer *consumer, int64_t now_ns);
+
+/* ---- push_pull.c ---- */
+
+/*
+ * Pulls when there is room, else READY again in a while. may_choose: looks for an address when the
+ * last one will not do; a callback leaves that to the control task. @thread the state's owner
+ */
+void push_queue_pull(struct push_queue *queue, bool may_choose);
 
 /* ---- push_offsets.c ---- */
 
@@ -286,7 +302,8 @@ int64_t push_pull_step(struct tern_push_consumer *consumer, int64_t now_ns);
 void push_offsets_ask(struct push_queue *queue, int64_t now_ns);
 /* Commits what changed when it is time. @thread control */
 int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns);
-/* One CommitOffsetRequest per broker for all that changed. @thread control, or when it is stopped */
+/* One CommitOffsetRequest per broker for all that changed. @thread control, or when it is stopped
+ */
 void push_offsets_commit(struct tern_push_consumer *consumer, int64_t now_ns);
 /* Commits, and waits for the answers until the deadline. @thread application */
 void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns);
@@ -295,21 +312,37 @@ void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns
 
 MUST_CHECK enum tern_code push_pool_init(struct tern_push_consumer *consumer);
 void push_pool_fini(struct tern_push_consumer *consumer);
-/* Frees what was never handed out. After push_pool_join(), or when late answers may have added some. */
-void push_pool_discard(struct tern_push_consumer *consumer);
-/* Takes the chunk (and its messages). @thread any but a worker in its listener */
-void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk);
+/* NULL without memory. count messages are to be filled in; one reference, the caller's. */
 struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count);
+void push_chunk_unref(struct push_chunk *chunk);
+/* Takes the chunk (and its messages). @thread any */
+void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk);
+/* The same, to be worked on from chunk->due_ns on; due times must not fall from call to call. */
+void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk *chunk);
 /* Due retries, stuck or missing workers, expired listeners. @thread control */
 int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns);
 void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended);
-/* No further message is handed out; true when no listener runs at the deadline. @thread application */
-bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns);
+/* No further message is handed out; true when no listener runs at the deadline. @thread application
+ */
+MUST_CHECK bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns);
 /* Waits for the workers, however long their listeners take. @thread application */
 void push_pool_join(struct tern_push_consumer *consumer);
+/* Frees what was never handed out. After push_pool_stop(). */
+void push_pool_discard(struct tern_push_consumer *consumer);
+
 /* Whether the calling thread is inside this consumer's listener. */
 bool push_pool_in_listener(const struct tern_push_consumer *consumer);
-/* Sends a message back to its broker, level as on the wire; takes the message. @thread any */
+/* Messages leave the consumer's hands, whatever became of them; unrefs them. */
+void push_let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count);
+
+/* ---- message_retry.c ---- */
+
+/*
+ * Sends a message of the queue back to its broker (level as on the wire), or keeps it for a local
+ * retry. Takes the message. @thread any
+ */
 void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level);
+/* Batches that run for too long are sent back; returns when to look again. @thread control */
+int64_t push_expire_step(struct tern_push_consumer *consumer, int64_t now_ns);
 
 #endif

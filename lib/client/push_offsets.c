@@ -3,21 +3,21 @@
  *
  *   NEW ──QueryOffset──► has progress ───────────────────────────────► there
  *                   ├──► QUERY_NOT_FOUND, from the master
- *                   │        last: max offset (retry topic: 0) │ first: 0 │ time: SearchOffset (retry: max)
- *                   └──► anything else: unknown, asked again; nothing is pulled, nothing committed
+ *                   │        last: max offset (retry topic: 0) │ first: 0 │ time: SearchOffset
+ * (retry: max) └──► anything else: unknown, asked again; nothing is pulled, nothing committed
  *
- * "No progress" and "cannot tell" never share a value: only the master's QUERY_NOT_FOUND lets the policy
- * decide. A negative offset in an answer is an error.
+ * "No progress" and "cannot tell" never share a value: only the master's QUERY_NOT_FOUND lets the
+ * policy decide. A negative offset in an answer is an error.
  *
  * Commits carry the window's left edge of every queue where it differs from what the broker has
- * acknowledged, one request per broker. A queue that left us stays in consumer->leaving until its last
- * progress is acknowledged, or LEAVE_COMMITS_MAX attempts failed.
+ * acknowledged, one request per broker. A queue that left us stays in consumer->leaving until its
+ * last progress is acknowledged, or LEAVE_COMMITS_MAX attempts failed.
  *
  * Invariants: committed <= left edge; what is acknowledged within a version only grows.
  *
- * Threads: asking and committing by the control task (or by shutdown, when it has stopped), answers on the
- * link's threads. Failure modes: a commit that fails is made again at the next interval, at another address
- * of the set when the master cannot be reached.
+ * Threads: asking and committing by the control task (or by shutdown, when it has stopped), answers
+ * on the link's threads. Failure modes: a commit that fails is made again at the next interval, at
+ * another address of the set when the master cannot be reached.
  */
 #include "client/push_internal.h"
 
@@ -99,7 +99,8 @@ static void begin_at(struct push_queue *queue, int64_t offset, int64_t committed
              (long long)offset, committed >= 0);
     push_queue_position(queue, offset, committed, version);
     if (committed < 0)
-        atomic_store(&consumer->commit_wanted, true); /* decided once: a restart must not decide anew */
+        atomic_store(&consumer->commit_wanted,
+                     true); /* decided once: a restart must not decide anew */
     push_queue_yield(queue, QUEUE_READY, 0);
 }
 
@@ -224,7 +225,8 @@ static size_t claim_list(struct push_queue *list, const char *broker_name, struc
     return op->count;
 }
 
-/* The next broker that has something to commit after the name given; false: none. @locks takes:CONSUMER */
+/* The next broker that has something to commit after the name given; false: none. @locks
+ * takes:CONSUMER */
 static bool next_broker(struct tern_push_consumer *consumer, const char *after,
                         struct tern_queue *out)
 {
@@ -254,7 +256,8 @@ static void op_free(struct commit_op *op)
     free(op);
 }
 
-/* A queue whose commit the broker refused because its progress was reset there. @locks holds:CONSUMER */
+/* A queue whose commit the broker refused because its progress was reset there. @locks
+ * holds:CONSUMER */
 static const Tern__Wire__CommitOffset *find_refused(const Tern__Wire__CommitOffsetResponse *body,
                                                     const struct push_queue *queue)
 {
@@ -269,8 +272,8 @@ static const Tern__Wire__CommitOffset *find_refused(const Tern__Wire__CommitOffs
 }
 
 /*
- * Writes the answer into the queues. A refused one learns of its new version by its next pull, which is
- * answered with it; until then it must not commit.
+ * Writes the answer into the queues. A refused one learns of its new version by its next pull,
+ * which is answered with it; until then it must not commit.
  */
 static void op_finish(struct commit_op *op, enum tern_code code,
                       const Tern__Wire__CommitOffsetResponse *body)
@@ -382,8 +385,8 @@ static bool commit_broker(struct tern_push_consumer *consumer, const struct tern
 
     struct broker_choice choice;
     struct tern_error err;
-    enum tern_code code = broker_pick_cached(consumer->instance, &consumer->failed, any, 0, false,
-                                             &choice, &err);
+    enum tern_code code =
+        broker_pick_cached(consumer->instance, &consumer->failed, any, 0, false, &choice, &err);
     if (code == TERN_OK) {
         op->peer = choice.peer;
         op_start(op, room->wire, room->pointers, room->versions);
@@ -418,8 +421,8 @@ static void forget_left(struct tern_push_consumer *consumer)
         struct push_queue *queue = *link;
         bool running = atomic_load_explicit(&queue->cached, memory_order_acquire) > 0;
         bool finished = !running && !commit_due(queue);
-        if (queue->committing || !(finished || queue->no_commit ||
-                                   queue->leave_attempts >= LEAVE_COMMITS_MAX)) {
+        if (queue->committing ||
+            !(finished || queue->no_commit || queue->leave_attempts >= LEAVE_COMMITS_MAX)) {
             link = &queue->next;
             continue;
         }
@@ -448,7 +451,8 @@ int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns)
 void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
-        /* The first round may find commits under way with older offsets; the second says the rest. */
+        /* The first round may find commits under way with older offsets; the second says the rest.
+         */
         push_offsets_commit(consumer, clock_mono_ns(consumer->env->clock));
         struct latch done;
         latch_init(&done);

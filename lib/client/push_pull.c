@@ -1,20 +1,24 @@
 /*
- * Pulling: one pull under way per queue, its answer into the window and to the pool, and the next pull.
+ * Pulling: one pull under way per queue, its answer into the window and to the pool, and the next
+ * pull.
  *
  *   READY ──room?──► PULLING ──answer──► decode, compare tags, window_admit, push_pool_add ─┐
  *     ▲  no: 50 ms                                                                          │
- *     └── slow way, by the control task: pauses, another address ◄── else ── same peer, room ┘ at once
+ *     └── slow way, by the control task: pauses, another address ◄── else ── same peer, room ┘ at
+ * once
  *
- * The usual case never leaves the transport's thread: the callback of one pull starts the next. Whatever
- * needs a choice (another address, a pause, a new beginning) goes through the control task.
+ * The usual case never leaves the transport's thread: the callback of one pull starts the next.
+ * Whatever needs a choice (another address, a pause, a new beginning) goes through the control
+ * task.
  *
- * Invariants: next_offset never falls within a queue object's life; an offset becomes "done" without a
- * listener only when the answer of a broker has passed it; nothing that a slave says moves a queue to an
- * offset that no message led to.
+ * Invariants: next_offset never falls within a queue object's life; an offset becomes "done"
+ * without a listener only when the answer of a broker has passed it; nothing that a slave says
+ * moves a queue to an offset that no message led to.
  *
- * Failure modes: no answer or no connection → another address of the set at once, then with growing pauses;
- * errors → 3 s; answers without progress → growing pauses, so that no broker can make this spin; an offset
- * outside the queue → a new queue object at the corrected one, once nothing is in flight.
+ * Failure modes: no answer or no connection → another address of the set at once, then with growing
+ * pauses; errors → 3 s; answers without progress → growing pauses, so that no broker can make this
+ * spin; an offset outside the queue → a new queue object at the corrected one, once nothing is in
+ * flight.
  */
 #include "client/push_internal.h"
 
@@ -25,124 +29,10 @@
 #include "client/message_internal.h"
 #include "client/message_retry.h"
 
-enum { PULL_COUNT_MAX = 1024, DUE_BATCH = 64 };
+enum { PULL_COUNT_MAX = 1024 };
 
 enum flow_cause { FLOW_COUNT, FLOW_BYTES, FLOW_SPAN, FLOW_NONE };
 static const char *const flow_names[] = {"count", "bytes", "span"};
-
-/* ---- life ---- */
-
-enum tern_code push_queue_create(struct tern_push_consumer *consumer, const struct tern_queue *id,
-                                 struct push_filter *filter, struct push_queue **out)
-{
-    *out = NULL;
-    struct push_queue *queue = calloc(1, sizeof *queue);
-    if (!queue)
-        return TERN_NO_MEMORY;
-    /* Twice the span, so that gaps of filtered messages seldom stop the pull. */
-    size_t capacity = 2 * (size_t)(consumer->options.max_span + consumer->options.pull_batch);
-    if (window_init(&queue->window, capacity) != TERN_OK) {
-        free(queue);
-        return TERN_NO_MEMORY;
-    }
-    queue->refs = 1;
-    queue->id = *id;
-    queue->state = QUEUE_NEW;
-    queue->committed = -1;
-    queue->newest = -1;
-    queue->active_ns = clock_mono_ns(consumer->env->clock);
-    queue->due_ns = queue->active_ns;
-    queue->filter = filter;
-    atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
-    queue->consumer = consumer;
-    push_ref(consumer);
-    *out = queue;
-    return TERN_OK;
-}
-
-void push_queue_ref(struct push_queue *queue)
-{
-    atomic_fetch_add_explicit(&queue->refs, 1, memory_order_relaxed);
-}
-
-void push_queue_unref(struct push_queue *queue)
-{
-    if (atomic_fetch_sub_explicit(&queue->refs, 1, memory_order_acq_rel) > 1)
-        return;
-    ENSURE(!queue->peer);
-    struct tern_push_consumer *consumer = queue->consumer;
-    window_fini(&queue->window);
-    push_filter_unref(queue->filter);
-    free(queue);
-    push_unref(consumer);
-}
-
-/* @locks takes:CONSUMER */
-static struct rpc_peer *take_peer(struct push_queue *queue)
-{
-    lock_acquire(&queue->consumer->lock);
-    struct rpc_peer *peer = queue->peer;
-    queue->peer = NULL;
-    lock_release(&queue->consumer->lock);
-    return peer;
-}
-
-void push_queue_drop(struct push_queue *queue)
-{
-    struct tern_push_consumer *consumer = queue->consumer;
-    lock_acquire(&consumer->lock);
-    struct push_queue **link = &consumer->queues;
-    while (*link != queue)
-        link = &(*link)->next;
-    *link = queue->next;
-    consumer->queue_count--;
-    atomic_store(&queue->dropped, true);
-    bool leaves = queue->positioned && !queue->no_commit;
-    if (leaves) {
-        queue->next = consumer->leaving;
-        consumer->leaving = queue;
-    }
-    lock_release(&consumer->lock);
-    struct rpc_peer *peer = take_peer(queue);
-    if (peer)
-        rpc_peer_unref(peer);
-    if (!leaves)
-        push_queue_unref(queue);
-}
-
-void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
-                         const Tern__Wire__OffsetVersion *version)
-{
-    window_reset(&queue->window, offset);
-    queue->next_offset = offset;
-    queue->newest = -1;
-    queue->failures = 0;
-    if (version)
-        queue->version = (struct offset_version){version->epoch, version->counter};
-    lock_acquire(&queue->consumer->lock);
-    queue->committed = committed;
-    queue->positioned = true;
-    lock_release(&queue->consumer->lock);
-}
-
-void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms)
-{
-    struct tern_push_consumer *consumer = queue->consumer;
-    int64_t due_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(delay_ms);
-    lock_acquire(&consumer->lock);
-    queue->state = state;
-    queue->due_ns = due_ns;
-    lock_release(&consumer->lock);
-    push_wake(consumer);
-}
-
-int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms)
-{
-    unsigned shift = queue->failures < 16 ? queue->failures : 16;
-    queue->failures++;
-    int64_t pause_ms = first_ms << shift;
-    return pause_ms < ERROR_PAUSE_MS ? pause_ms : ERROR_PAUSE_MS;
-}
 
 /* ---- flow control ---- */
 
@@ -268,8 +158,7 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     rpc_call_start(call, &request, 0, PULL_TIMEOUT_MS, on_pulled, queue);
 }
 
-/* Pulls when there is room. The fast way knows only the peer of the last pull. @thread the owner */
-static void pull_on(struct push_queue *queue, bool may_choose)
+void push_queue_pull(struct push_queue *queue, bool may_choose)
 {
     struct tern_push_consumer *consumer = queue->consumer;
     if (flow_paused(queue)) {
@@ -335,8 +224,8 @@ static int64_t no_progress(struct push_queue *queue, const char *what)
                  "group=%s topic=%s broker=%s queue=%d offset=%lld broker_id=%lld answer=%s "
                  "times=%u",
                  consumer->options.group, queue->id.topic, queue->id.broker_name,
-                 queue->id.queue_id, (long long)queue->next_offset, (long long)queue->asked_id, what,
-                 queue->failures);
+                 queue->id.queue_id, (long long)queue->next_offset, (long long)queue->asked_id,
+                 what, queue->failures);
     return pause_queue(queue, pause_ms);
 }
 
@@ -360,8 +249,8 @@ static void chunk_discard(struct push_chunk *chunk, uint32_t from)
 }
 
 /*
- * Drops from the chunk what was not asked for (counted as duplicates) and what does not match; fills the
- * offsets of the rest and raises *next above them.
+ * Drops from the chunk what was not asked for (counted as duplicates) and what does not match;
+ * fills the offsets of the rest and raises *next above them.
  */
 static void sift(struct push_queue *queue, const struct push_filter *filter,
                  struct push_chunk *chunk, int64_t *offsets, int64_t *next)
@@ -412,16 +301,17 @@ static int64_t found(struct push_queue *queue, struct rpc_call *call,
                      const Tern__Wire__PullResponse *body)
 {
     struct tern_push_consumer *consumer = queue->consumer;
-    uint32_t cap = body->count < 1 ? 1 : body->count > PULL_COUNT_MAX ? PULL_COUNT_MAX
-                                                                      : (uint32_t)body->count;
+    uint32_t cap = body->count < 1                ? 1
+                   : body->count > PULL_COUNT_MAX ? PULL_COUNT_MAX
+                                                  : (uint32_t)body->count;
     struct push_chunk *chunk = push_chunk_create(queue, cap);
     if (!chunk)
         return pause_queue(queue, ERROR_PAUSE_MS);
     size_t count = 0;
     struct tern_error err;
-    enum tern_code code = message_decode_all(call, call->payload, call->payload_size,
-                                             queue->id.broker_name, chunk->messages, cap, &count,
-                                             &err);
+    enum tern_code code =
+        message_decode_all(call, call->payload, call->payload_size, queue->id.broker_name,
+                           chunk->messages, cap, &count, &err);
     chunk->count = (uint32_t)count;
     int64_t next = body->next_offset;
     if (code != TERN_OK) {
@@ -434,8 +324,8 @@ static int64_t found(struct push_queue *queue, struct rpc_call *call,
     int64_t asked = queue->next_offset;
     int64_t offsets[PULL_COUNT_MAX];
     sift(queue, call->user, chunk, offsets, &next);
-    size_t admitted = window_admit(&queue->window, next, offsets, chunk->count,
-                                   &queue->next_offset);
+    size_t admitted =
+        window_admit(&queue->window, next, offsets, chunk->count, &queue->next_offset);
     chunk_discard(chunk, (uint32_t)admitted);
     if (admitted > 0)
         queue->newest = offsets[admitted - 1];
@@ -502,7 +392,7 @@ static int64_t pull_failed(struct push_queue *queue, const struct rpc_call *call
     struct tern_push_consumer *consumer = queue->consumer;
     if (code == TERN_FLOW_CONTROL)
         return pause_queue(queue, BROKER_FLOW_PAUSE_MS);
-    struct rpc_peer *peer = take_peer(queue);
+    struct rpc_peer *peer = push_queue_take_peer(queue);
     log_warn(consumer->env->log, "consumer_pull_failed",
              "group=%s topic=%s broker=%s broker_id=%lld address=%s queue=%d offset=%lld code=%s "
              "reason=\"%s\"",
@@ -554,93 +444,11 @@ static void on_pulled(struct rpc_call *call, void *arg)
         queue->active_ns = now_ns;
         int64_t delay_ms = handle_answer(queue, call, now_ns);
         if (delay_ms == PULL_AT_ONCE)
-            pull_on(queue, false);
+            push_queue_pull(queue, false);
         else if (delay_ms > 0)
             pause_queue(queue, delay_ms);
     }
     rpc_call_unref(call);
     push_filter_unref(filter);
     push_queue_unref(queue);
-}
-
-/* ---- the control task's part ---- */
-
-/* Puts a new object in the place of a queue that begins elsewhere, once nothing is in flight. */
-static void replace_queue(struct push_queue *queue)
-{
-    struct tern_push_consumer *consumer = queue->consumer;
-    bool in_flight = window_left(&queue->window) != window_right(&queue->window);
-    if (in_flight && !queue->moved_reset) {
-        push_queue_yield(queue, QUEUE_MOVING, FLOW_PAUSE_MS);
-        return;
-    }
-    struct push_queue *fresh;
-    if (push_queue_create(consumer, &queue->id, queue->filter, &fresh) != TERN_OK) {
-        push_queue_yield(queue, QUEUE_MOVING, ERROR_PAUSE_MS);
-        return;
-    }
-    log_warn(consumer->env->log, "consumer_queue_moved",
-             "group=%s topic=%s broker=%s queue=%d from=%lld to=%lld reset=%d",
-             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
-             (long long)queue->next_offset, (long long)queue->moved_offset, queue->moved_reset);
-    fresh->suggested_id = queue->suggested_id;
-    fresh->version = queue->moved_version;
-    if (queue->moved_offset >= 0) {
-        push_queue_position(fresh, queue->moved_offset,
-                            queue->moved_reset ? queue->moved_offset : -1, NULL);
-        fresh->state = QUEUE_READY;
-        atomic_store(&consumer->commit_wanted, true);
-    }
-    lock_acquire(&consumer->lock);
-    queue->no_commit = true;
-    fresh->next = consumer->queues;
-    consumer->queues = fresh;
-    consumer->queue_count++;
-    lock_release(&consumer->lock);
-    push_queue_drop(queue);
-    push_wake(consumer);
-}
-
-/* References to queues whose time has come; *next_ns falls to the earliest of the others. */
-static size_t collect_due(struct tern_push_consumer *consumer, int64_t now_ns,
-                          struct push_queue *due[DUE_BATCH], int64_t *next_ns)
-{
-    size_t count = 0;
-    lock_acquire(&consumer->lock);
-    for (struct push_queue *queue = consumer->queues; queue && count < DUE_BATCH;
-         queue = queue->next) {
-        if (queue->state == QUEUE_ASKING || queue->state == QUEUE_PULLING)
-            continue;
-        bool hurry = queue->state == QUEUE_READY && atomic_exchange(&queue->hurry, false);
-        if (hurry || queue->due_ns <= now_ns) {
-            queue->active_ns = now_ns;
-            push_queue_ref(queue);
-            due[count++] = queue;
-        } else if (queue->due_ns < *next_ns) {
-            *next_ns = queue->due_ns;
-        }
-    }
-    lock_release(&consumer->lock);
-    return count;
-}
-
-int64_t push_pull_step(struct tern_push_consumer *consumer, int64_t now_ns)
-{
-    for (;;) {
-        int64_t next_ns = SCHED_NEVER;
-        struct push_queue *due[DUE_BATCH];
-        size_t count = collect_due(consumer, now_ns, due, &next_ns);
-        for (size_t i = 0; i < count; i++) {
-            /* The state is ours until we hand the queue on: no call is under way. */
-            if (due[i]->state == QUEUE_NEW)
-                push_offsets_ask(due[i], now_ns);
-            else if (due[i]->state == QUEUE_MOVING)
-                replace_queue(due[i]);
-            else
-                pull_on(due[i], true);
-            push_queue_unref(due[i]);
-        }
-        if (count < DUE_BATCH)
-            return next_ns;
-    }
 }

@@ -1,18 +1,21 @@
 /*
- * Rebalancing: which queues of a topic are ours.
+ * Which queues are ours: rebalancing, the queues' objects, and the control task's round over them.
  *
- *   every 20 s, at once on a change ──► for each topic: MembersRequest to one broker ──► share ──► diff
- *                                              │ failed: the next broker, a second later
+ *   every 20 s, at once on a change ──► for each topic: MembersRequest to one broker ──► share ──►
+ * diff │ failed: the next broker, a second later
  *
- * All members must see the same lists to come to the same sharing, so all ask the same broker: the first
- * of the route (sorted by name), at its master if that can be reached. Views differ for a moment all the
- * same; the next round mends it.
+ * All members must see the same lists to come to the same sharing, so all ask the same broker: the
+ * first of the route (sorted by name), at its master if that can be reached. Views differ for a
+ * moment all the same; the next round mends it.
  *
- * Invariants: only a non-empty list of members and a non-empty route change what we own: no answer, an
- * empty one or a failed one keep everything. A queue that left is never handed out again by us, and its
- * progress is committed at once.
+ * Invariants: only a non-empty list of members and a non-empty route change what we own: no answer,
+ * an empty one or a failed one keep everything. A queue is in consumer->queues from the moment that
+ * it is ours until push_queue_drop(), then in consumer->leaving as long as it has progress to tell,
+ * which is committed at once. A dropped object is never used again, only finished.
  *
- * Threads: the control task; answers on the link's threads are copied and left with the topic.
+ * Threads: the control task; answers on the link's threads are copied and left with the topic;
+ * positions and yields of a queue also by the callback of its call under way. Failure modes:
+ * without memory the next round tries again.
  */
 #include "client/push_internal.h"
 
@@ -21,7 +24,120 @@
 
 #include "client/allocate.h"
 
-enum { MEMBERS_MAX = 65536 };
+enum { MEMBERS_MAX = 65536, DUE_BATCH = 64 };
+
+/* ---- a queue's object ---- */
+
+enum tern_code push_queue_create(struct tern_push_consumer *consumer, const struct tern_queue *id,
+                                 struct push_filter *filter, struct push_queue **out)
+{
+    *out = NULL;
+    struct push_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        return TERN_NO_MEMORY;
+    /* Twice the span, so that gaps of filtered messages seldom stop the pull. */
+    size_t capacity = 2 * (size_t)(consumer->options.max_span + consumer->options.pull_batch);
+    if (window_init(&queue->window, capacity) != TERN_OK) {
+        free(queue);
+        return TERN_NO_MEMORY;
+    }
+    queue->refs = 1;
+    queue->id = *id;
+    queue->state = QUEUE_NEW;
+    queue->committed = -1;
+    queue->newest = -1;
+    queue->active_ns = clock_mono_ns(consumer->env->clock);
+    queue->due_ns = queue->active_ns;
+    queue->filter = filter;
+    atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    queue->consumer = consumer;
+    push_ref(consumer);
+    *out = queue;
+    return TERN_OK;
+}
+
+void push_queue_ref(struct push_queue *queue)
+{
+    atomic_fetch_add_explicit(&queue->refs, 1, memory_order_relaxed);
+}
+
+void push_queue_unref(struct push_queue *queue)
+{
+    if (atomic_fetch_sub_explicit(&queue->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    ENSURE(!queue->peer);
+    struct tern_push_consumer *consumer = queue->consumer;
+    window_fini(&queue->window);
+    push_filter_unref(queue->filter);
+    free(queue);
+    push_unref(consumer);
+}
+
+struct rpc_peer *push_queue_take_peer(struct push_queue *queue)
+{
+    lock_acquire(&queue->consumer->lock);
+    struct rpc_peer *peer = queue->peer;
+    queue->peer = NULL;
+    lock_release(&queue->consumer->lock);
+    return peer;
+}
+
+void push_queue_drop(struct push_queue *queue)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    lock_acquire(&consumer->lock);
+    struct push_queue **link = &consumer->queues;
+    while (*link != queue)
+        link = &(*link)->next;
+    *link = queue->next;
+    consumer->queue_count--;
+    atomic_store(&queue->dropped, true);
+    bool leaves = queue->positioned && !queue->no_commit;
+    if (leaves) {
+        queue->next = consumer->leaving;
+        consumer->leaving = queue;
+    }
+    lock_release(&consumer->lock);
+    struct rpc_peer *peer = push_queue_take_peer(queue);
+    if (peer)
+        rpc_peer_unref(peer);
+    if (!leaves)
+        push_queue_unref(queue);
+}
+
+void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
+                         const Tern__Wire__OffsetVersion *version)
+{
+    window_reset(&queue->window, offset);
+    queue->next_offset = offset;
+    queue->newest = -1;
+    queue->failures = 0;
+    if (version)
+        queue->version = (struct offset_version){version->epoch, version->counter};
+    lock_acquire(&queue->consumer->lock);
+    queue->committed = committed;
+    queue->positioned = true;
+    lock_release(&queue->consumer->lock);
+}
+
+void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    int64_t due_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(delay_ms);
+    lock_acquire(&consumer->lock);
+    queue->state = state;
+    queue->due_ns = due_ns;
+    lock_release(&consumer->lock);
+    push_wake(consumer);
+}
+
+int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms)
+{
+    unsigned shift = queue->failures < 16 ? queue->failures : 16;
+    queue->failures++;
+    int64_t pause_ms = first_ms << shift;
+    return pause_ms < ERROR_PAUSE_MS ? pause_ms : ERROR_PAUSE_MS;
+}
 
 /* ---- asking for the members ---- */
 
@@ -89,8 +205,8 @@ static enum tern_code ask_members(struct push_topic *topic, const struct route *
     struct tern_push_consumer *consumer = topic->consumer;
     const char *name = route->brokers[topic->next_broker % route->broker_count].name;
     struct broker_choice choice;
-    enum tern_code code = broker_pick(consumer->instance, &consumer->failed, route, name, 0, false,
-                                      &choice, err);
+    enum tern_code code =
+        broker_pick(consumer->instance, &consumer->failed, route, name, 0, false, &choice, err);
     if (code != TERN_OK)
         return code;
     struct rpc_call *call;
@@ -142,8 +258,8 @@ static void ask_topic(struct push_topic *topic, int64_t now_ns)
     if (topic->retry)
         return;
     if (!topic->complained)
-        log_warn(consumer->env->log, "consumer_topic_unreachable", "group=%s topic=%s reason=\"%s\"",
-                 consumer->options.group, topic->name, err.text);
+        log_warn(consumer->env->log, "consumer_topic_unreachable",
+                 "group=%s topic=%s reason=\"%s\"", consumer->options.group, topic->name, err.text);
     topic->complained = true;
     again_in(consumer, now_ns, ROUTE_WAIT_MS);
 }
@@ -342,4 +458,86 @@ int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns)
             ask_topic(topic, now_ns);
     }
     return consumer->rebalance_due_ns;
+}
+
+/* ---- the round over all queues ---- */
+
+/* Puts a new object in the place of a queue that begins elsewhere, once nothing is in flight. */
+static void replace_queue(struct push_queue *queue)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    bool in_flight = window_left(&queue->window) != window_right(&queue->window);
+    if (in_flight && !queue->moved_reset) {
+        push_queue_yield(queue, QUEUE_MOVING, FLOW_PAUSE_MS);
+        return;
+    }
+    struct push_queue *fresh;
+    if (push_queue_create(consumer, &queue->id, queue->filter, &fresh) != TERN_OK) {
+        push_queue_yield(queue, QUEUE_MOVING, ERROR_PAUSE_MS);
+        return;
+    }
+    log_warn(consumer->env->log, "consumer_queue_moved",
+             "group=%s topic=%s broker=%s queue=%d from=%lld to=%lld reset=%d",
+             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
+             (long long)queue->next_offset, (long long)queue->moved_offset, queue->moved_reset);
+    fresh->suggested_id = queue->suggested_id;
+    fresh->version = queue->moved_version;
+    if (queue->moved_offset >= 0) {
+        push_queue_position(fresh, queue->moved_offset,
+                            queue->moved_reset ? queue->moved_offset : -1, NULL);
+        fresh->state = QUEUE_READY;
+        atomic_store(&consumer->commit_wanted, true);
+    }
+    lock_acquire(&consumer->lock);
+    queue->no_commit = true;
+    fresh->next = consumer->queues;
+    consumer->queues = fresh;
+    consumer->queue_count++;
+    lock_release(&consumer->lock);
+    push_queue_drop(queue);
+    push_wake(consumer);
+}
+
+/* References to queues whose time has come; *next_ns falls to the earliest of the others. */
+static size_t collect_due(struct tern_push_consumer *consumer, int64_t now_ns,
+                          struct push_queue *due[DUE_BATCH], int64_t *next_ns)
+{
+    size_t count = 0;
+    lock_acquire(&consumer->lock);
+    for (struct push_queue *queue = consumer->queues; queue && count < DUE_BATCH;
+         queue = queue->next) {
+        if (queue->state == QUEUE_ASKING || queue->state == QUEUE_PULLING)
+            continue;
+        bool hurry = queue->state == QUEUE_READY && atomic_exchange(&queue->hurry, false);
+        if (hurry || queue->due_ns <= now_ns) {
+            queue->active_ns = now_ns;
+            push_queue_ref(queue);
+            due[count++] = queue;
+        } else if (queue->due_ns < *next_ns) {
+            *next_ns = queue->due_ns;
+        }
+    }
+    lock_release(&consumer->lock);
+    return count;
+}
+
+int64_t push_queues_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    for (;;) {
+        int64_t next_ns = SCHED_NEVER;
+        struct push_queue *due[DUE_BATCH];
+        size_t count = collect_due(consumer, now_ns, due, &next_ns);
+        for (size_t i = 0; i < count; i++) {
+            /* The state is ours until we hand the queue on: no call is under way. */
+            if (due[i]->state == QUEUE_NEW)
+                push_offsets_ask(due[i], now_ns);
+            else if (due[i]->state == QUEUE_MOVING)
+                replace_queue(due[i]);
+            else
+                push_queue_pull(due[i], true);
+            push_queue_unref(due[i]);
+        }
+        if (count < DUE_BATCH)
+            return next_ns;
+    }
 }

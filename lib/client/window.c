@@ -1,15 +1,15 @@
 /*
  * The in-flight window: see window.h for the picture.
  *
- * Why the laps: with bits that are cleared behind the left edge, a mark that comes late (read the edge,
- * slept, then set its bit) would finish an offset one lap ahead, and a message would be skipped. With the
- * meaning turning round, a late mark writes the value that the next lap reads as "unfinished": it can hold
- * the commit point back, never move it past a message.
+ * Why the laps: with bits that are cleared behind the left edge, a mark that comes late (read the
+ * edge, slept, then set its bit) would finish an offset one lap ahead, and a message would be
+ * skipped. With the meaning turning round, a late mark writes the value that the next lap reads as
+ * "unfinished": it can hold the commit point back, never move it past a message.
  *
  * Invariants:
  *  - every bit in [right, left + capacity) reads "unfinished" for the lap of its offset there;
- *  - left only grows while anything is in flight; it is published by compare-and-swap, so a slow thread
- *    that computed an older edge changes nothing;
+ *  - left only grows while anything is in flight; it is published by compare-and-swap, so a slow
+ * thread that computed an older edge changes nothing;
  *  - the puller sets the bits of gaps before it publishes the right edge over them.
  *
  * A reset stores left before right. A reader loads left before right: what it sees mixed is either

@@ -90,6 +90,50 @@ static void print_command(const struct command *command, FILE *out)
     fprintf(out, "\nexample: %s\n", command->example);
 }
 
+/* The reference page and the shell's completion, printed from the rows. */
+
+static void print_reference(void)
+{
+    const struct command *rows;
+    size_t count = commands(&rows);
+    puts("# mqadmin\n\nPrinted from the command table by `mqadmin --reference`. Every command also takes\n"
+         "`-n LIST`, `--json` and `-h`.");
+    for (size_t i = 0; i < count; i++) {
+        printf("\n## %s\n\n%s\n\n| option | | |\n| --- | --- | --- |\n", rows[i].name,
+               rows[i].help);
+        for (size_t j = 0; j < OPTIONS_MAX && rows[i].options[j].name; j++) {
+            const struct command_option *o = &rows[i].options[j];
+            char letter[8] = "";
+            if (o->letter)
+                snprintf(letter, sizeof letter, "-%c, ", o->letter);
+            printf("| `%s--%s%s%s` | %s | %s |\n", letter, o->name, o->argument ? " " : "",
+                   o->argument ? o->argument : "", o->required ? "required" : "", o->help);
+        }
+        printf("\n    %s\n", rows[i].example);
+    }
+}
+
+static void print_completion(void)
+{
+    const struct command *rows;
+    size_t count = commands(&rows);
+    printf("# bash completion for mqadmin, printed by: mqadmin --completion\n_mqadmin() {\n"
+           "    local word=${COMP_WORDS[COMP_CWORD]}\n"
+           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+           "        mapfile -t COMPREPLY < <(compgen -W \"help");
+    for (size_t i = 0; i < count; i++)
+        printf(" %s", rows[i].name);
+    puts("\" -- \"$word\")\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
+    for (size_t i = 0; i < count; i++) {
+        printf("    %s) mapfile -t COMPREPLY < <(compgen -W \"--namesrvAddr --json --help",
+               rows[i].name);
+        for (size_t j = 0; j < OPTIONS_MAX && rows[i].options[j].name; j++)
+            printf(" --%s", rows[i].options[j].name);
+        puts("\" -- \"$word\") ;;");
+    }
+    puts("    esac\n}\ncomplete -o default -F _mqadmin mqadmin");
+}
+
 /* ---- options ---- */
 
 enum { LONG_BASE = 1000, LONG_JSON = 2000 };
@@ -323,6 +367,13 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "--version")) {
         printf("mqadmin %s\n", tern_version());
+        return EXIT_DONE;
+    }
+    if (!strcmp(name, "--reference") || !strcmp(name, "--completion")) {
+        if (name[2] == 'r')
+            print_reference();
+        else
+            print_completion();
         return EXIT_DONE;
     }
     bool help = !strcmp(name, "help");

@@ -60,10 +60,7 @@ static inline void damage_file(struct sim_env *sim, const char *path, enum damag
         memset(text, 0, len);
     for (size_t i = 0; damage == DAMAGE_GARBAGE && i < len; i++)
         text[i] = (char)(text[i] ^ (char)(0x5A + i));
-    put_file(sim, path, text,
-             damage == DAMAGE_EMPTY  ? 0
-             : damage == DAMAGE_HALF ? len / 2
-                                     : len);
+    put_file(sim, path, text, damage == DAMAGE_EMPTY ? 0 : damage == DAMAGE_HALF ? len / 2 : len);
     free(text);
 }
 

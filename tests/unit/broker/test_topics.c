@@ -69,9 +69,9 @@ static void names_that_are_no_topic_are_refused_SE_02(void **state)
 {
     (void)state;
     char long_name[TOPIC_NAME_MAX + 1];
-    static const char *const bad[] = {"",        "../../x", "a/b", ".",     "..",
-                                      "a b",     "a\n",     "a;b", "\xC3\xA9", "\xFF\xFE",
-                                      "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"};
+    static const char *const bad[] = {"",         "../../x",  "a/b",       ".",
+                                      "..",       "a b",      "a\n",       "a;b",
+                                      "\xC3\xA9", "\xFF\xFE", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(put(bad[i], 4), TERN_INVALID);
     struct tern_error err;
@@ -354,16 +354,15 @@ static void written_file_has_rocketmqs_fields(void **state)
 static void file_with_values_out_of_range_counts_as_damaged(void **state)
 {
     (void)state;
-    static const char *const bad[] = {
-        "{}",
-        "[]",
-        "{\"topicConfigTable\":{\"../x\":{}}}",
-        "{\"topicConfigTable\":{\"T\":{\"perm\":64}}}",
-        "{\"topicConfigTable\":{\"T\":{\"readQueueNums\":-1}}}",
-        "{\"topicConfigTable\":{\"T\":{\"writeQueueNums\":70000}}}",
-        "{\"topicConfigTable\":{\"T\":{\"writeQueueNums\":\"x\"}}}",
-        "{\"topicConfigTable\":{\"T\":7}}",
-        "{\"topicConfigTable\":{},\"dataVersion\":{\"counter\":-5}}"};
+    static const char *const bad[] = {"{}",
+                                      "[]",
+                                      "{\"topicConfigTable\":{\"../x\":{}}}",
+                                      "{\"topicConfigTable\":{\"T\":{\"perm\":64}}}",
+                                      "{\"topicConfigTable\":{\"T\":{\"readQueueNums\":-1}}}",
+                                      "{\"topicConfigTable\":{\"T\":{\"writeQueueNums\":70000}}}",
+                                      "{\"topicConfigTable\":{\"T\":{\"writeQueueNums\":\"x\"}}}",
+                                      "{\"topicConfigTable\":{\"T\":7}}",
+                                      "{\"topicConfigTable\":{},\"dataVersion\":{\"counter\":-5}}"};
     struct tern_error err;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         put_file(&sim, PATH, bad[i], strlen(bad[i]));

@@ -1,7 +1,7 @@
 /*
- * A scripted cluster on virtual time, for tests of consumers: one nameserver, one broker set of a master
- * and a slave that share what they hold, one topic. It answers what consumers ask, remembers what they
- * said, and can be told to fail, to lie and to die.
+ * A scripted cluster on virtual time, for tests of consumers: one nameserver, one broker set of a
+ * master and a slave that share what they hold, one topic. It answers what consumers ask, remembers
+ * what they said, and can be told to fail, to lie and to die.
  *
  *   struct fake *fake = fake_create(4);               // topic T with 4 queues at broker-a
  *   fake_publish(fake, 0, "TagA", 10);
@@ -9,8 +9,8 @@
  *   fake_run_ms(fake, 500);
  *   fake_destroy(fake);
  *
- * fake_create_real() makes the same cluster on real threads and loopback connections, for what threads do
- * to each other; there parked pulls wait until something is published or the end.
+ * fake_create_real() makes the same cluster on real threads and loopback connections, for what
+ * threads do to each other; there parked pulls wait until something is published or the end.
  *
  * A header, so that each test program has its own: tests stay single files.
  */
@@ -41,10 +41,10 @@ struct fake;
 
 struct fake_queue {
     int64_t min, max;
-    int64_t slave_max; /* -1: as the master */
-    int64_t committed; /* -1: none */
-    uint64_t version;  /* counter of the offset version */
-    int64_t commits;   /* requests that named it */
+    int64_t slave_max;         /* -1: as the master */
+    int64_t committed;         /* -1: none */
+    uint64_t version;          /* counter of the offset version */
+    int64_t commits;           /* requests that named it */
     char *tags[FAKE_MESSAGES]; /* static texts; NULL: none */
     int reconsume[FAKE_MESSAGES];
 };
@@ -53,7 +53,7 @@ struct fake_node {
     struct fake *fake;
     const char *host;
     char address[64];
-    int64_t id; /* -1: nameserver */
+    int64_t id;        /* -1: nameserver */
     struct link *link; /* NULL: down */
     struct rpc_server *server;
     struct rpc_request *parked[FAKE_PARKED]; /* pulls and WaitEvents */
@@ -73,14 +73,14 @@ struct fake {
     struct fake_queue *queues; /* FAKE_QUEUES of T, then one of the retry topic */
     char members[FAKE_MEMBERS][128];
     unsigned member_count;
-    bool hide_members;      /* answers an empty list */
+    bool hide_members; /* answers an empty list */
     uint64_t events;
     int64_t suggest;
-    bool loose;             /* delivers messages that do not match */
-    size_t stamped_size;    /* not 0: all messages are copies of `stamped`, for speed */
+    bool loose;          /* delivers messages that do not match */
+    size_t stamped_size; /* not 0: all messages are copies of `stamped`, for speed */
     uint8_t stamped[512];
     enum tern_code query_code, commit_code, members_code, pull_code, send_back_code;
-    int64_t range_max;      /* -2: the truth */
+    int64_t range_max; /* -2: the truth */
     /* true: answered */
     bool (*on_pull)(struct fake_node *node, struct rpc_request *rq,
                     const Tern__Wire__PullRequest *pull);
@@ -149,18 +149,17 @@ static inline size_t fake_encode(struct fake *fake, const struct fake_queue *que
                                strlen(FAKE_TOPIC)));
     char body[32];
     snprintf(body, sizeof body, "%lld", (long long)offset);
-    struct record record = {.queue_id = queue == &fake->queues[FAKE_QUEUES]
-                                            ? 0
-                                            : (int32_t)(queue - fake->queues),
-                            .queue_off = offset,
-                            .phys_off = offset * 1000,
-                            .reconsume_times = queue->reconsume[offset],
-                            .body = (const uint8_t *)body,
-                            .body_len = (uint32_t)strlen(body),
-                            .topic = (const uint8_t *)topic,
-                            .topic_len = (uint8_t)strlen(topic),
-                            .props = props,
-                            .props_len = (uint16_t)props_len};
+    struct record record = {
+        .queue_id = queue == &fake->queues[FAKE_QUEUES] ? 0 : (int32_t)(queue - fake->queues),
+        .queue_off = offset,
+        .phys_off = offset * 1000,
+        .reconsume_times = queue->reconsume[offset],
+        .body = (const uint8_t *)body,
+        .body_len = (uint32_t)strlen(body),
+        .topic = (const uint8_t *)topic,
+        .topic_len = (uint8_t)strlen(topic),
+        .props = props,
+        .props_len = (uint16_t)props_len};
     size_t size = record_encode(dst, cap, &record);
     assert_true(size > 0);
     return size;
@@ -260,8 +259,8 @@ static inline void fake_pull(struct fake_node *node, struct rpc_request *rq, boo
     bool slave = node->id != 0;
     int64_t max = slave && queue->slave_max >= 0 ? queue->slave_max : queue->max;
     if (pull->offset > max || pull->offset < queue->min)
-        fake_answer_pull(fake, rq, TERN_PULL_OFFSET_MOVED,
-                         pull->offset > max ? max : queue->min, queue, 0, 0);
+        fake_answer_pull(fake, rq, TERN_PULL_OFFSET_MOVED, pull->offset > max ? max : queue->min,
+                         queue, 0, 0);
     else if (pull->offset < max)
         fake_answer_messages(fake, rq, pull, queue, max);
     else if (pull->suspend_timeout_ms > 0 && !again)
@@ -344,9 +343,8 @@ static inline void fake_members_changed(struct fake *fake)
     fake->events++;
     for (int i = 0; i < 2; i++)
         for (unsigned k = 0; k < FAKE_PARKED; k++)
-            if (fake->brokers[i].parked[k] &&
-                fake->brokers[i].parked[k]->header->body_case ==
-                    TERN__WIRE__REQUEST__BODY_WAIT_EVENTS) {
+            if (fake->brokers[i].parked[k] && fake->brokers[i].parked[k]->header->body_case ==
+                                                  TERN__WIRE__REQUEST__BODY_WAIT_EVENTS) {
                 struct rpc_request *rq = fake->brokers[i].parked[k];
                 fake->brokers[i].parked[k] = NULL;
                 fake_serve(&fake->brokers[i], rq);
@@ -364,8 +362,8 @@ static inline unsigned fake_find_member(struct fake *fake, const ProtobufCBinary
 static inline void fake_heartbeat(struct fake *fake, struct rpc_request *rq)
 {
     const ProtobufCBinaryData *id = &rq->header->client_id;
-    bool joins = rq->header->heartbeat->n_consumers > 0 &&
-                 fake_find_member(fake, id) == fake->member_count;
+    bool joins =
+        rq->header->heartbeat->n_consumers > 0 && fake_find_member(fake, id) == fake->member_count;
     if (joins) {
         assert_true(fake->member_count < FAKE_MEMBERS && id->len < sizeof fake->members[0]);
         char *member = fake->members[fake->member_count++];
@@ -541,16 +539,15 @@ static inline void fake_node_up(struct fake_node *node)
         node->link = sim_net_link(fake->net, node->host);
     else
         assert_ok(link_nng_create(&fake->env, &node->link, NULL));
-    struct rpc_server_options options = {
-        .listen = {.address = node->address,
-                   .max_message_bytes = 8 << 20,
-                   .max_peers = 64,
-                   .max_requests = 4096,
-                   .max_requests_per_peer = 1024,
-                   .reply_timeout_ms = 30000},
-        .arena_budget_bytes = 16 << 20,
-        .arg = node,
-        .on_request = fake_serve};
+    struct rpc_server_options options = {.listen = {.address = node->address,
+                                                    .max_message_bytes = 8 << 20,
+                                                    .max_peers = 64,
+                                                    .max_requests = 4096,
+                                                    .max_requests_per_peer = 1024,
+                                                    .reply_timeout_ms = 30000},
+                                         .arena_budget_bytes = 16 << 20,
+                                         .arg = node,
+                                         .on_request = fake_serve};
     struct tern_error err;
     if (rpc_server_create(&fake->env, node->link, &options, &node->server, &err) != TERN_OK)
         fail_msg("%s", err.text);
@@ -698,14 +695,14 @@ struct heard {
         int64_t offset;
         int reconsume;
     } items[HEARD_MAX];
-    int64_t fail_offset;  /* fails this one, -1: none */
-    int fail_times;       /* so often; -1: always */
-    char topic[128];      /* of the last message */
+    int64_t fail_offset; /* fails this one, -1: none */
+    int fail_times;      /* so often; -1: always */
+    char topic[128];     /* of the last message */
     size_t largest_batch;
 };
 
-static inline enum tern_consume_result listen_and_remember(
-    void *arg, const struct tern_message *const *messages, size_t count)
+static inline enum tern_consume_result
+listen_and_remember(void *arg, const struct tern_message *const *messages, size_t count)
 {
     struct heard *heard = arg;
     enum tern_consume_result result = TERN_CONSUME_SUCCESS;

@@ -341,7 +341,7 @@ static void named_queue_has_one_frame_in_flight(void **state)
     struct outcome outcomes[20] = {0};
     world->brokers[0].hold = true;
     for (int i = 0; i < 20; i++) {
-        char body[8];
+        char body[16];
         snprintf(body, sizeof body, "%d", i);
         assert_int_equal(send_async(producer, body, &queue, &outcomes[i]), TERN_OK);
     }
@@ -352,7 +352,7 @@ static void named_queue_has_one_frame_in_flight(void **state)
     }
     client_world_run_ms(world, 5);
     for (int i = 0; i < 20; i++) {
-        char body[8];
+        char body[16];
         snprintf(body, sizeof body, "%d", i);
         assert_int_equal(outcomes[i].calls, 1);
         assert_int_equal(outcomes[i].code, TERN_OK);

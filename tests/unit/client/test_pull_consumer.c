@@ -148,22 +148,22 @@ static void limits_are_checked(void **state)
     struct rig rig = rig_create(1);
     struct tern_pull_result result;
     struct tern_error err;
-    assert_int_equal(tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 0, 0, &result,
-                                             &err),
-                     TERN_INVALID);
+    assert_int_equal(
+        tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 0, 0, &result, &err),
+        TERN_INVALID);
     assert_contains(err.text, "max_messages");
-    assert_int_equal(tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 60001, &result,
-                                             &err),
-                     TERN_INVALID);
+    assert_int_equal(
+        tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 60001, &result, &err),
+        TERN_INVALID);
     assert_contains(err.text, "wait_ms");
-    assert_int_equal(tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, -1, 1, 0, &result,
-                                             &err),
-                     TERN_INVALID);
+    assert_int_equal(
+        tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, -1, 1, 0, &result, &err),
+        TERN_INVALID);
     assert_int_equal(tern_pull_consumer_commit(rig.consumer, &rig.queue, -1, &err), TERN_INVALID);
     tern_pull_consumer_shutdown(rig.consumer);
-    assert_int_equal(tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 0, &result,
-                                             &err),
-                     TERN_STATE);
+    assert_int_equal(
+        tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 0, &result, &err),
+        TERN_STATE);
     assert_contains(err.text, "shut down");
     rig_destroy(&rig);
 }
@@ -275,8 +275,8 @@ static void with_nobody_there_the_failure_says_so(void **state)
     fake_node_down(&rig.fake->brokers[0]);
     fake_node_down(&rig.fake->brokers[1]);
     struct tern_error err;
-    enum tern_code code = tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 0, &result,
-                                                  &err);
+    enum tern_code code =
+        tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 0, &result, &err);
     assert_true(code == TERN_UNREACHABLE || code == TERN_CONNECTION_LOST);
     int64_t offset;
     code = tern_pull_consumer_committed(rig.consumer, &rig.queue, &offset, &err);

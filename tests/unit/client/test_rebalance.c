@@ -38,8 +38,7 @@ static unsigned owned(const struct member *member)
 }
 
 /* One message to each queue; which queues the member heard from, as text. */
-static void probe(struct fake *fake, struct member *members, size_t count,
-                  char texts[][QUEUES + 1])
+static void probe(struct fake *fake, struct member *members, size_t count, char texts[][QUEUES + 1])
 {
     unsigned before[FAKE_MEMBERS];
     for (size_t i = 0; i < count; i++)

@@ -193,7 +193,7 @@ static void walk_goes_on_when_a_nameserver_dies_and_stays_where_it_works(void **
     struct instance *client = instance(world);
     struct route *route;
     for (int dead = 0; dead < 2; dead++) {
-        char topic[16];
+        char topic[32];
         struct fake_queues part = client_world_part(world, 0, 1);
         client_world_crash_namesrv(world, (size_t)dead);
         client_world_run_ms(world, 1000);

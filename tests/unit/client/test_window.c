@@ -1,4 +1,5 @@
-/* The in-flight window: exhaustively small, at random against a model, and with many threads. */
+/* The in-flight window (R-5): exhaustively small, at random against a model, and with many threads.
+ */
 #include "tests/unit/base/unit.h"
 
 #include <pthread.h>
@@ -247,8 +248,7 @@ static void random_runs_agree_with_a_simple_model(void **state)
                 model_admit(&model, &window, &rng.rng);
             int64_t span = model.right - model.left + 20;
             int64_t offset = model.left - 10 + (int64_t)rng_below(&rng.rng, (uint64_t)span);
-            bool fresh = offset >= model.left && offset < model.right &&
-                         !model.done[offset - base];
+            bool fresh = offset >= model.left && offset < model.right && !model.done[offset - base];
             assert_int_equal(window_mark(&window, offset), fresh);
             if (fresh)
                 model.done[offset - base] = true;
@@ -265,7 +265,7 @@ enum { THREADS = 4, THREAD_OFFSETS = 200000 };
 
 struct race {
     struct window window;
-    _Atomic int64_t claimed;            /* next offset to be finished by somebody */
+    _Atomic int64_t claimed; /* next offset to be finished by somebody */
     _Atomic uint8_t finished[THREAD_OFFSETS];
     _Atomic bool stop;
 };

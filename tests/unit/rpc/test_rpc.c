@@ -96,8 +96,10 @@ static void on_request(void *arg, struct rpc_request *request)
     atomic_fetch_add(&handler.requests, 1);
     atomic_store(&handler.last_version, request->header->version);
     atomic_store(&handler.last_timeout_ms, request->header->timeout_ms);
-    snprintf(handler.last_client_id, sizeof handler.last_client_id, "%s",
-             frame_text(rpc_request_arena(request), &request->header->client_id));
+    const char *client_id = frame_text(rpc_request_arena(request), &request->header->client_id);
+    lock_acquire(&handler.lock);
+    snprintf(handler.last_client_id, sizeof handler.last_client_id, "%s", client_id);
+    lock_release(&handler.lock);
     switch (request->header->body_case) {
     case TERN__WIRE__REQUEST__BODY_VIEW_MESSAGE:
         answer_payload(request);

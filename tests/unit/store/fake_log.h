@@ -1,8 +1,9 @@
 /*
- * A commit log in memory, and records to put into it: what the derived half of the store needs of the other.
+ * A commit log in memory, and records to put into it: what the derived half of the store needs of
+ * the other.
  *
- * Defines the functions of commit_log.h that dispatcher and reading use, so that a test program with this
- * header runs without the real log. Include it once per program.
+ * Defines the functions of commit_log.h that dispatcher and reading use, so that a test program
+ * with this header runs without the real log. Include it once per program.
  *
  * Threads: appending and expiring by one, reading by any.
  */
@@ -27,8 +28,8 @@ struct commit_log {
     size_t capacity;
     int64_t segment_bytes;
     _Atomic int64_t min, end;
-    bool cold;             /* non-waiting reads get TERN_AGAIN */
-    int64_t cold_from;     /* those at or beyond it, when > 0 */
+    bool cold;         /* non-waiting reads get TERN_AGAIN */
+    int64_t cold_from; /* those at or beyond it, when > 0 */
     unsigned reads;
     enum tern_code failing; /* what reads return when not OK */
 };
@@ -57,12 +58,12 @@ enum tern_code commit_log_read(struct commit_log *log, int64_t phys_off, void *b
                                bool nowait, size_t *got)
 {
     int64_t end = commit_log_end(log);
-    int64_t segment_end = phys_off - phys_off % log->segment_bytes + log->segment_bytes;
     *got = 0;
     if (log->failing)
         return log->failing;
     if (phys_off < commit_log_min(log) || phys_off >= end)
         return TERN_NOT_FOUND;
+    int64_t segment_end = phys_off - phys_off % log->segment_bytes + log->segment_bytes;
     if (segment_end < end)
         end = segment_end;
     if (nowait && log->cold_from > 0 && log->cold_from < end)
@@ -102,8 +103,8 @@ struct fake_record {
 
 static inline void fake_prop(uint8_t *props, size_t *len, const char *name, const char *value)
 {
-    if (value && props_append(props, len, RECORD_PROPS_MAX, name, strlen(name), value,
-                              strlen(value)))
+    if (value &&
+        props_append(props, len, RECORD_PROPS_MAX, name, strlen(name), value, strlen(value)))
         abort();
 }
 
@@ -119,8 +120,7 @@ static inline int64_t fake_append(struct commit_log *log, const struct fake_reco
     fake_prop(props, &props_len, PROP_KEYS, what->keys);
     fake_prop(props, &props_len, PROP_TAGS, what->tags);
     fake_prop(props, &props_len, PROP_DELAY, what->delay);
-    int64_t size =
-        (int64_t)record_size(what->body_bytes, strlen(topic), props_len, what->sys_flag);
+    int64_t size = (int64_t)record_size(what->body_bytes, strlen(topic), props_len, what->sys_flag);
     int64_t left = log->segment_bytes - at % log->segment_bytes;
     if (size + RECORD_BLANK_BYTES > left) {
         put_be32(log->bytes + at, (uint32_t)left);

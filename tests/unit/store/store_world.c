@@ -335,7 +335,7 @@ static void walk_log(struct walk *walk)
 {
     struct store *store = walk->w->store;
     struct log_scanner scanner;
-    assert_int_equal(log_scanner_init(&scanner, &store->log->segments, 64 * 1024), TERN_OK);
+    assert_int_equal(log_scanner_init(&scanner, &store->log->segments), TERN_OK);
     int64_t at = commit_log_min(store->log);
     int64_t end = commit_log_end(store->log);
     while (at < end) {

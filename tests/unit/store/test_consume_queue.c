@@ -1,6 +1,6 @@
 /*
- * Consume queues on a simulated disk: bytes, ring and files, recovery, cuts, holes after a power loss, expiry,
- * deletion, failing calls; and readers on real threads while the head expires.
+ * Consume queues on a simulated disk: bytes, ring and files, recovery, cuts, holes after a power
+ * loss, expiry, deletion, failing calls; and readers on real threads while the head expires.
  */
 #include "tests/unit/base/unit.h"
 
@@ -405,7 +405,8 @@ static void a_clean_stop_needs_no_cut_but_makes_one_when_there_is_something(void
     tear_down(&f);
 }
 
-/* Power is lost with pages of several files unsynced; the replay starts where everything before was synced. */
+/* Power is lost with pages of several files unsynced; the replay starts where everything before was
+ * synced. */
 static void holes_after_a_power_loss_are_mended_by_the_replay(void **state)
 {
     (void)state;
@@ -648,7 +649,8 @@ static void a_deleted_topic_leaves_nothing_and_begins_anew(void **state)
 
 /* ---- failing calls ---- */
 
-/* Whatever call fails: a code comes back, nothing that was put is lost, and it goes on when the fault is over. */
+/* Whatever call fails: a code comes back, nothing that was put is lost, and it goes on when the
+ * fault is over. */
 static void any_failing_call_is_reported_and_survived(void **state)
 {
     (void)state;
@@ -657,7 +659,8 @@ static void any_failing_call_is_reported_and_survived(void **state)
         struct fixture f;
         set_up(&f, nth);
         uint64_t calls = sim_fs_calls(f.sim.fs, SIM_FS_ANY);
-        sim_fs_fail(f.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_ANY, .nth = nth,
+        sim_fs_fail(f.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_ANY,
+                                                     .nth = nth,
                                                      .errno_value = nth % 2 ? ENOSPC : EIO});
         int64_t max = 0;
         bool failed = false;

@@ -164,26 +164,27 @@ static void flush_mark_survives_a_torn_slot(void **state)
     struct world *w = *state;
     const struct env *env = &w->sim.env;
     struct flush_mark *mark;
-    bool known;
-    int64_t flushed;
-    assert_int_equal(flush_mark_read(env, "/mark", &known, &flushed, NULL), TERN_OK);
-    assert_false(known);
+    struct flush_mark_value value;
+    assert_int_equal(flush_mark_read(env, "/mark", &value, NULL), TERN_OK);
+    assert_false(value.known);
     assert_int_equal(flush_mark_open(env, "/mark", &mark, NULL), TERN_OK);
+    flush_mark_set_indexed(mark, 77);
     for (int64_t f = 100; f <= 500; f += 100)
         assert_int_equal(flush_mark_set(mark, f), TERN_OK);
     assert_int_equal(flush_mark_sync(mark), TERN_OK);
     flush_mark_close(mark);
-    assert_int_equal(flush_mark_read(env, "/mark", &known, &flushed, NULL), TERN_OK);
-    assert_true(known);
-    assert_int_equal(flushed, 500);
+    assert_int_equal(flush_mark_read(env, "/mark", &value, NULL), TERN_OK);
+    assert_true(value.known);
+    assert_int_equal(value.flushed, 500);
+    assert_int_equal(value.indexed, 77);
     struct file *file;
     assert_int_equal(fs_open(env->fs, "/mark", FS_READ | FS_WRITE, &file), TERN_OK);
     assert_int_equal(file_pwrite(file, "x", 1, 4096 + 20), TERN_OK); /* sequence 5 is slot 1 */
-    assert_int_equal(flush_mark_read(env, "/mark", &known, &flushed, NULL), TERN_OK);
-    assert_int_equal(flushed, 400);
+    assert_int_equal(flush_mark_read(env, "/mark", &value, NULL), TERN_OK);
+    assert_int_equal(value.flushed, 400);
     assert_int_equal(file_pwrite(file, "x", 1, 20), TERN_OK);
-    assert_int_equal(flush_mark_read(env, "/mark", &known, &flushed, NULL), TERN_OK);
-    assert_false(known);
+    assert_int_equal(flush_mark_read(env, "/mark", &value, NULL), TERN_OK);
+    assert_false(value.known);
     file_close(file);
 }
 

@@ -119,6 +119,25 @@ static void last_record_with_a_flipped_byte_is_dropped(void **state)
     expect_cut_at(w, off);
 }
 
+/* ST-02: the CRC does not cover properties; zeros at their end mean that they were not written. */
+static void last_record_without_the_end_of_its_properties_is_dropped(void **state)
+{
+    struct world *w = *state;
+    w->keys = true;
+    world_open(w);
+    world_append_ok(w, 0, 100, 3);
+    world_append_ok(w, 0, 100, 1);
+    world_close(w);
+    int64_t off = last_sent(w)->append.first_phys_off;
+    int64_t end = last_sent(w)->append.end_phys_off;
+    for (int lost = 1; lost < 6; lost++) {
+        zero_range(w, end - lost, end);
+        expect_cut_at(w, off);
+        off = last_sent(w)->append.first_phys_off;
+        end = last_sent(w)->append.end_phys_off;
+    }
+}
+
 static void torn_tail_after_a_process_crash_is_cut(void **state)
 {
     struct world *w = *state;
@@ -511,6 +530,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(last_record_cut_at_each_byte_is_dropped),
         T(last_record_with_a_flipped_byte_is_dropped),
+        T(last_record_without_the_end_of_its_properties_is_dropped),
         T(torn_tail_after_a_process_crash_is_cut),
         T(records_behind_a_cut_stay_away),
         T(damage_with_records_behind_is_refused),

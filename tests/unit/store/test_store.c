@@ -205,7 +205,7 @@ static const char golden_unit[] = "0000000000001000000000A5000000000027A807";
 static void hex_of(char *out, const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i < size; i++)
-        sprintf(out + 2 * i, "%02X", bytes[i]);
+        snprintf(out + 2 * i, 3, "%02X", bytes[i]);
 }
 
 struct golden {

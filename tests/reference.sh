@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Are the reference pages what the programs print from their tables? --fix writes them.
+#
+#   reference.sh BIN_DIR [--fix]
+set -euo pipefail
+bin=$1
+cd "$(dirname "$0")/.."
+
+page() { # program
+    case $1 in
+    mqadmin) "$bin/mqadmin" --reference ;;
+    completion) "$bin/mqadmin" --completion ;;
+    *) printf '# %s: configuration\n\nPrinted from the configuration table by `%s --config-reference`.\n\n' "$1" "$1"
+        "$bin/$1" --config-reference | sed 's/[[:space:]]*$//' ;;
+    esac
+}
+
+status=0
+for what in mqnamesrv:docs/reference/mqnamesrv.md mqbroker:docs/reference/mqbroker.md \
+    mqadmin:docs/reference/mqadmin.md completion:deploy/completion/mqadmin.bash; do
+    file=${what#*:}
+    if [ "${2:-}" = --fix ]; then
+        page "${what%%:*}" >"$file"
+    elif ! diff -u "$file" <(page "${what%%:*}"); then
+        echo "$file is not what ${what%%:*} prints: tests/reference.sh BIN_DIR --fix" >&2
+        status=1
+    fi
+done
+exit $status

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# All tests: installs what is missing, builds, runs. Its last line is "N tests passed, M failed, K skipped".
+#
+#   run.sh [--fast] [--preset P] [--filter REGEX]
+#     --fast         leave out the long ones (label "long")
+#     --preset P     dev (default), release, asan or tsan
+#     --filter R     only tests whose name matches
+set -euo pipefail
+. "$(dirname "$0")/../deploy/lib.sh"
+
+preset=dev
+select=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --fast) select+=(-LE long) ;;
+    --preset) preset=${2:?--preset needs a name}; shift ;;
+    --filter) select+=(-R "${2:?--filter needs a pattern}"); shift ;;
+    -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
+    *) printf 'run.sh: unknown option %s\n' "$1" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+install_packages "$TERNMQ_SOURCE/deploy/packages.txt" "$TERNMQ_SOURCE/tests/packages.txt"
+printf 'building preset %s …\n' "$preset" >&2
+build "$preset"
+
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=1}
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
+[ ! -f "$TERNMQ_SOURCE/tests/tsan.supp" ] || TSAN_OPTIONS+=:suppressions=$TERNMQ_SOURCE/tests/tsan.supp
+
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+status=0
+ctest --test-dir "$TERNMQ_SOURCE/build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" \
+    --output-junit "$report" "${select[@]}" || status=$?
+
+attribute() { grep -o "<testsuite[^>]*" "$report" | tr -d '\n' | grep -o " $1=\"[0-9]*\"" | head -n 1 | grep -o '[0-9]\+'; }
+total=$(attribute tests)
+failed=$(attribute failures)
+skipped=$(attribute skipped)
+disabled=$(attribute disabled)
+skipped=$((skipped + disabled))
+printf '%d tests passed, %d failed, %d skipped\n' $((total - failed - skipped)) "$failed" "$skipped"
+exit $status

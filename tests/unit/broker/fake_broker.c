@@ -1,0 +1,190 @@
+/* See fake_broker.h. Defines what handlers call of the store and the registrar. */
+#include "tests/unit/broker/broker_unit.h"
+#include "tests/unit/broker/fake_broker.h"
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "broker/admin_lane.h"
+#include "broker/handlers/handlers.h"
+#include "broker/registrar.h"
+
+enum { CALLS_MAX = 256 };
+
+struct fake_broker fake;
+static struct fake_request *calls[CALLS_MAX];
+static size_t call_count;
+
+/* ---- store and registrar ---- */
+
+static const struct fake_queue *find_queue(const char *topic, int32_t queue_id)
+{
+    for (size_t i = 0; i < fake.queue_count; i++)
+        if (!strcmp(fake.queues[i].topic, topic) && fake.queues[i].queue_id == queue_id)
+            return &fake.queues[i];
+    return NULL;
+}
+
+void store_queue_range(struct store *store, const char *topic, int32_t queue_id, int64_t *min_off,
+                       int64_t *max_off)
+{
+    const struct fake_queue *queue = find_queue(topic, queue_id);
+    (void)store;
+    *min_off = queue ? queue->min : 0;
+    *max_off = queue ? queue->max : 0;
+}
+
+int32_t store_topic_last_queue(struct store *store, const char *topic)
+{
+    int32_t last = -1;
+    (void)store;
+    for (size_t i = 0; i < fake.queue_count; i++)
+        if (!strcmp(fake.queues[i].topic, topic) && fake.queues[i].queue_id > last)
+            last = fake.queues[i].queue_id;
+    return last;
+}
+
+enum tern_code store_time_of(struct store *store, const char *topic, int32_t queue_id,
+                             int64_t offset, int64_t *wall_ms)
+{
+    const struct fake_queue *queue = find_queue(topic, queue_id);
+    (void)store;
+    lock_assert_none_held();
+    if (fake.store_code)
+        return fake.store_code;
+    if (!queue || offset < queue->min || offset >= queue->max)
+        return TERN_NOT_FOUND;
+    *wall_ms = FAKE_FIRST_MS + offset * FAKE_STEP_MS;
+    return TERN_OK;
+}
+
+enum tern_code store_offset_by_time(struct store *store, const char *topic, int32_t queue_id,
+                                    int64_t wall_ms, int64_t *offset)
+{
+    const struct fake_queue *queue = find_queue(topic, queue_id);
+    (void)store;
+    if (fake.store_code)
+        return fake.store_code;
+    *offset = (wall_ms - FAKE_FIRST_MS + FAKE_STEP_MS - 1) / FAKE_STEP_MS;
+    if (!queue || *offset < queue->min)
+        *offset = queue ? queue->min : 0;
+    if (queue && *offset >= queue->max) /* the last message, not the end (facts 3.5) */
+        *offset = queue->max - 1;
+    return TERN_OK;
+}
+
+enum tern_code store_delete_topic(struct store *store, const char *topic, struct tern_error *err)
+{
+    size_t len;
+    (void)store;
+    (void)err;
+    char *text = get_file(&fake.sim, "/config/topics.json", &len);
+    char quoted[160];
+    snprintf(quoted, sizeof quoted, "\"%s\"", topic);
+    fake.topic_was_durably_gone = !strstr(text, quoted);
+    fake.deleted_topic = topic;
+    free(text);
+    return fake.store_code;
+}
+
+enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_ns,
+                                 struct tern_error *err)
+{
+    (void)registrar;
+    (void)deadline_ns;
+    (void)err;
+    fake.publishes++;
+    return TERN_OK;
+}
+
+/* ---- life ---- */
+
+static void open_parts(void)
+{
+    struct broker *broker = &fake.broker;
+    struct members_options members = {.arg = broker, .on_changed = broker_on_members_changed};
+    *broker = (struct broker){.env = fake.sim.env};
+    snprintf(broker->config.broker_name, sizeof broker->config.broker_name, "broker-a");
+    broker->config.role = ROLE_ASYNC_MASTER;
+    broker->config.max_message_bytes = 4 << 20;
+    assert_ok(topics_create(&broker->env, "/config/topics.json", "DefaultCluster", "broker-a",
+                            false, 8, &broker->topics, NULL));
+    assert_ok(
+        groups_create(&broker->env, "/config/subscriptionGroup.json", true, &broker->groups, NULL));
+    assert_ok(offsets_create(&broker->env, "/config/consumerOffset.json", &broker->offsets, NULL));
+    assert_ok(members_create(&broker->env, &members, &broker->members));
+    assert_ok(events_create(&broker->env, &broker->events));
+    assert_ok(pull_stats_create(&broker->env, &broker->pull_stats));
+    assert_ok(admin_lane_create(broker, &broker->admin));
+}
+
+static void close_parts(void)
+{
+    struct broker *broker = &fake.broker;
+    admin_lane_destroy(broker->admin);
+    events_destroy(broker->events);
+    members_destroy(broker->members);
+    pull_stats_destroy(broker->pull_stats);
+    offsets_destroy(broker->offsets);
+    groups_destroy(broker->groups);
+    topics_destroy(broker->topics);
+}
+
+void fake_broker_begin(void)
+{
+    memset(&fake, 0, sizeof fake);
+    call_count = 0;
+    sim_env_init(&fake.sim, 17);
+    assert_ok(fs_mkdirs(fake.sim.env.fs, "/config"));
+    open_parts();
+}
+
+void fake_broker_end(void)
+{
+    close_parts();
+    while (call_count)
+        fake_request_free(calls[--call_count]);
+    sim_env_fini(&fake.sim);
+}
+
+void fake_broker_restart(void)
+{
+    close_parts();
+    open_parts();
+}
+
+void fake_broker_queue(const char *topic, int32_t queue_id, int64_t min, int64_t max)
+{
+    assert_true(fake.queue_count < FAKE_QUEUES);
+    fake.queues[fake.queue_count++] = (struct fake_queue){topic, queue_id, min, max};
+}
+
+void fake_broker_topic(const char *name, int32_t queues)
+{
+    struct topic_config config = {
+        .read_queues = queues, .write_queues = queues, .perm = PERM_READ | PERM_WRITE};
+    snprintf(config.name, sizeof config.name, "%s", name);
+    config.name_len = (uint8_t)strlen(name);
+    assert_ok(topics_put(fake.broker.topics, &config, NULL));
+    assert_ok(topics_persist(fake.broker.topics, NULL));
+}
+
+/* ---- calls ---- */
+
+struct fake_request *fake_call(const char *client_id, uint64_t peer_id)
+{
+    assert_true(call_count < CALLS_MAX);
+    calls[call_count] = fake_request_new(fake.sim.env.clock, client_id, peer_id, 3000);
+    return calls[call_count++];
+}
+
+void fake_run(struct fake_request *request,
+              void (*handler)(struct broker *broker, struct rpc_request *request))
+{
+    handler(&fake.broker, &request->pub);
+    sim_run_for(fake.sim.sched, ms_to_ns(1));
+}
+
+const char *fake_remark(const struct fake_request *request)
+{
+    return request->response->remark;
+}

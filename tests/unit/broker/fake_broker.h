@@ -1,0 +1,53 @@
+/*
+ * A broker without store, server and nameservers: real tables, events and admin lane on a simulated
+ * world, a few made-up queues instead of a store, requests from fake_rpc.
+ */
+#ifndef TESTS_UNIT_BROKER_FAKE_BROKER_H
+#define TESTS_UNIT_BROKER_FAKE_BROKER_H
+
+#include "broker/broker_internal.h"
+#include "tests/sim/sim_env.h"
+#include "tests/unit/broker/fake_rpc.h"
+
+enum { FAKE_QUEUES = 16, FAKE_FIRST_MS = 1000, FAKE_STEP_MS = 10 };
+
+/* Message at offset o was stored at FAKE_FIRST_MS + o × FAKE_STEP_MS. */
+struct fake_queue {
+    const char *topic;
+    int32_t queue_id;
+    int64_t min, max;
+};
+
+struct fake_broker {
+    struct broker broker;
+    struct sim_env sim;
+    struct fake_queue queues[FAKE_QUEUES];
+    size_t queue_count;
+    enum tern_code store_code;   /* what reads of the store answer, when not OK */
+    const char *deleted_topic;   /* the last given to store_delete_topic */
+    bool topic_was_durably_gone; /* then: the topic file did not have it any more */
+    int publishes;
+};
+
+extern struct fake_broker fake;
+
+void fake_broker_begin(void);
+/* Frees all requests made with fake_call(). */
+void fake_broker_end(void);
+/* Ends and begins again on the same disk, as after a crash. */
+void fake_broker_restart(void);
+void fake_broker_queue(const char *topic, int32_t queue_id, int64_t min, int64_t max);
+/* A topic with that many queues, durable. */
+void fake_broker_topic(const char *name, int32_t queues);
+
+/* A request for a handler; set its body, then fake_run(). Freed by fake_broker_end(). */
+struct fake_request *fake_call(const char *client_id, uint64_t peer_id);
+/* Runs the handler and the lanes until the answer. */
+void fake_run(struct fake_request *request,
+              void (*handler)(struct broker *broker, struct rpc_request *request));
+const char *fake_remark(const struct fake_request *request);
+
+/* A name as a bytes field, and for raw bytes. */
+#define NAME(text) frame_bytes(text, strlen(text))
+
+#endif
