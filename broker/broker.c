@@ -2,7 +2,7 @@
  * Puts a broker together, starts it in the order in which things depend on each other, and stops it in the
  * reverse order:
  *
- *   store (locks its directory, recovers) ► tables, offsets clamped ► listen ► admin lane, registrar ► ready
+ *   store (locks its directory, recovers) ► tables, offsets clamped ► lanes ► listen ► register ► ready
  *
  * Nothing is served before the store has recovered and offsets were clamped to it: requests that come
  * earlier find no listener. A second broker on the same directory fails before it touches a table.
@@ -171,6 +171,19 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
     return TERN_OK;
 }
 
+/* A pull's answer must fit into a frame, whatever the limits say; its first message always does. */
+static uint32_t transfer_bytes(const struct broker *broker, const char *key, int64_t wanted)
+{
+    int64_t most = (int64_t)frame_max_bytes(broker->config.max_message_bytes) -
+                   FRAME_PREFIX_BYTES - FRAME_HEADROOM_BYTES;
+    if (wanted <= most)
+        return (uint32_t)wanted;
+    log_warn(broker->env.log, "transfer_limit_lowered",
+             "key=%s wanted=%" PRId64 " used=%" PRId64 " cause=\"a frame holds no more\"", key,
+             wanted, most);
+    return (uint32_t)most;
+}
+
 static void fill_store_options(const struct broker *broker, struct store_options *options)
 {
     const struct broker_config *config = &broker->config;
@@ -194,9 +207,11 @@ static void fill_store_options(const struct broker *broker, struct store_options
     options->memory_window_bytes =
         config->physical_memory_bytes / 100 * config->access_memory_percent;
     options->memory_count = (uint32_t)config->memory_count;
-    options->memory_bytes = (uint32_t)config->memory_bytes;
+    options->memory_bytes =
+        transfer_bytes(broker, "maxTransferBytesOnMessageInMemory", config->memory_bytes);
     options->disk_count = (uint32_t)config->disk_count;
-    options->disk_bytes = (uint32_t)config->disk_bytes;
+    options->disk_bytes =
+        transfer_bytes(broker, "maxTransferBytesOnMessageInDisk", config->disk_bytes);
     options->open_files_max = (uint32_t)config->open_files;
     options->offset_correction = true;
     options->observer = (struct store_observer){.arg = (void *)(uintptr_t)broker,
@@ -316,7 +331,8 @@ static int64_t housekeeping_step(void *arg, int64_t now_ns)
     return next < now_ns + ms_to_ns(100) ? now_ns + ms_to_ns(100) : next;
 }
 
-static enum tern_code start_registering(struct broker *broker, struct tern_error *err)
+/* Everything that a handler may touch is there before the first request can come. */
+static enum tern_code prepare_lanes(struct broker *broker, struct tern_error *err)
 {
     struct rpc_client_options options = {
         .max_message_bytes = 64 << 20,
@@ -330,10 +346,18 @@ static enum tern_code start_registering(struct broker *broker, struct tern_error
         return error_set(err, code, "making the nameserver client: %s", tern_code_text(code));
     if ((code = registrar_create(broker, &broker->registrar, err)))
         return code;
-    if ((code = admin_lane_create(broker, &broker->admin)) ||
-        (code = registrar_start(broker->registrar)) ||
-        (code = task_start(broker->env.sched, "broker-house", housekeeping_step, broker,
-                           &broker->housekeeper)))
+    if ((code = admin_lane_create(broker, &broker->admin)))
+        return error_set(err, code, "starting the admin lane: %s", tern_code_text(code));
+    return TERN_OK;
+}
+
+static enum tern_code start_registering(struct broker *broker, struct tern_error *err)
+{
+    enum tern_code code = registrar_start(broker->registrar);
+    if (code == TERN_OK)
+        code = task_start(broker->env.sched, "broker-house", housekeeping_step, broker,
+                          &broker->housekeeper);
+    if (code != TERN_OK)
         return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
     int64_t deadline_ns = clock_mono_ns(broker->env.clock) + ms_to_ns(FIRST_REGISTRATION_MS);
     return registrar_publish(broker->registrar, deadline_ns, err);
@@ -343,7 +367,8 @@ enum tern_code broker_start(struct broker *broker, struct tern_error *err)
 {
     enum tern_code code;
     if ((code = open_store(broker, err)) || (code = open_tables(broker, err)) ||
-        (code = start_server(broker, err)) || (code = start_registering(broker, err)))
+        (code = prepare_lanes(broker, err)) || (code = start_server(broker, err)) ||
+        (code = start_registering(broker, err)))
         return code;
     log_info(broker->env.log, "broker_started", "name=%s id=%" PRId64 " address=%s",
              broker->config.broker_name, broker->config.broker_id, broker->address);

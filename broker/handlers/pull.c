@@ -14,8 +14,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/names.h"
 #include "base/props.h"
 #include "base/subscription.h"
+#include "broker/admin_lane.h"
 #include "broker/cold_lane.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
@@ -132,11 +134,15 @@ static bool check_group(struct pull *pull)
                ")", broker->config.broker_name, broker->config.broker_permission);
         return false;
     }
-    enum tern_code code = groups_find_or_create(broker->groups, (const char *)wanted->group.data,
-                                                wanted->group.len, &pull->group_config, &err);
-    if (code != TERN_OK) {
-        refuse(pull, code, "%s", error_text(&err, code));
-        return false;
+    const char *name = (const char *)wanted->group.data;
+    if (!groups_find(broker->groups, name, wanted->group.len, &pull->group_config)) {
+        enum tern_code code = groups_find_or_create(broker->groups, name, wanted->group.len,
+                                                    &pull->group_config, &err);
+        if (code != TERN_OK) {
+            refuse(pull, code, "%s", error_text(&err, code));
+            return false;
+        }
+        admin_lane_poke(broker->admin);
     }
     if (!pull->group_config.consume_enable) {
         refuse(pull, TERN_NO_PERMISSION, "group %s may not consume (consumeEnable false)",
@@ -188,6 +194,17 @@ static bool parse_expression(struct pull *pull, const char *type, const char *ex
         return false;
     }
     return true;
+}
+
+/* May be left out by who never heartbeats; else it stands in logs and figures, so it must be sound. */
+static bool check_client(struct pull *pull)
+{
+    const ProtobufCBinaryData *id = &pull->request->header->client_id;
+    struct tern_error err;
+    enum tern_code code = id->len ? client_id_check(id->data, id->len, &err) : TERN_OK;
+    if (code != TERN_OK)
+        refuse(pull, code, "%s", err.text);
+    return code == TERN_OK;
 }
 
 /* A pull without its expression relies on what the member's heartbeat said. */
@@ -247,13 +264,14 @@ static bool take_progress(struct pull *pull)
                                           wanted->offset_version->counter};
     bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
                                &held, &held_version);
-    if (known && offset_version_compare(version, held_version) < 0) {
-        answer_version(pull, held_version, held);
+    store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
+    if (offset_version_compare(version, held_version) < 0) {
+        /* Without progress the topic was deleted since: what is there now begins at its minimum. */
+        answer_version(pull, held_version, known ? held : min);
         return false;
     }
     if (!wanted->has_commit)
         return true;
-    store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
     if (wanted->commit_offset < 0 || wanted->commit_offset > max) {
         log_warn(pull->broker->env.log, "commit_out_of_range",
                  "group=%s topic=%s queue=%" PRId32 " offset=%" PRId64 " max=%" PRId64, pull->group,
@@ -405,13 +423,13 @@ void handle_pull(struct broker *broker, struct rpc_request *request)
         return;
     }
     *pull = (struct pull){.broker = broker, .request = request, .may_park = true};
-    if (!check_group(pull) || !check_topic(pull))
+    if (!check_client(pull) || !check_group(pull) || !check_topic(pull))
         return;
     pull->group = frame_text(arena, &header->pull->group);
     pull->topic = frame_text(arena, &header->pull->topic);
     pull->client_id = frame_text(arena, &header->client_id);
     if (!pull->group || !pull->topic || !pull->client_id) {
-        refuse(pull, TERN_INVALID, "client_id holds NUL, or no memory");
+        refuse(pull, TERN_NO_MEMORY, "no memory for the pull");
         return;
     }
     if (check_subscription(pull) && take_progress(pull))

@@ -45,7 +45,8 @@ printf '%5s %-12s %7s %9s %5s %9s %8s %10s %11s %9s %s\n' round fault at_ms acke
 failed=0
 total_acked=0
 for ((round = 1; round <= rounds; round++)); do
-    mode=$([ $((RANDOM % 2)) -eq 0 ] && echo batch || echo sync)
+    mode=batch
+    [ $((RANDOM % 2)) -eq 0 ] || mode=sync
     at_ms=$((RANDOM % (seconds * 700) + 200))
     "$TERNMQ_BIN/mqbench" verify -t "Rounds$((round % 4))" --seconds "$seconds" --mode "$mode" --size 600 \
         --producers 2 --json >"$work/verdict" 2>"$work/errors" &

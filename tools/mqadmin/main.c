@@ -219,11 +219,12 @@ static int parse(int argc, char **argv, struct invocation *invocation)
 
 const char *option_value(const struct invocation *invocation, const char *name)
 {
-    for (size_t i = 0; i < OPTIONS_MAX && invocation->command->options[i].name; i++)
-        if (!strcmp(invocation->command->options[i].name, name))
-            return invocation->values[i];
-    ENSURE(!"the option is in the command's row");
-    return NULL;
+    size_t i = 0;
+    while (i < OPTIONS_MAX && invocation->command->options[i].name &&
+           strcmp(invocation->command->options[i].name, name))
+        i++;
+    ENSURE(i < OPTIONS_MAX && invocation->command->options[i].name);
+    return invocation->values[i];
 }
 
 bool option_number(const struct invocation *invocation, const char *name, int64_t min, int64_t max,
