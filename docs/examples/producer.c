@@ -17,7 +17,10 @@ static int failed(const char *what, const struct tern_error *err)
     return 1;
 }
 
-/* Sends one message; its order number decides the queue, so that one order's messages stay in order. */
+/*
+ * Sends one message; its order number decides the queue, so that one order's messages stay in
+ * order.
+ */
 static int send_order_step(struct tern_producer *producer, const char *topic, int number)
 {
     char body[64];
