@@ -87,8 +87,7 @@ static void on_flushed(void *arg, int64_t flushed)
 static void on_arrival(void *arg, const struct store_arrival *arrival)
 {
     struct broker *broker = arg;
-    if (broker->polls)
-        long_poll_arrival(broker->polls, arrival);
+    long_poll_arrival(broker->polls, arrival);
 }
 
 static void on_latched(void *arg, enum tern_code code, const char *text)
@@ -224,10 +223,18 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
 {
     struct store_options options;
     struct store_recovery recovery;
+    struct long_poll_options polls = {.max_parked = (uint32_t)broker->config.max_parked_pulls,
+                                      .arg = broker,
+                                      .queue_end = queue_end,
+                                      .resume = pull_resume,
+                                      .drop = pull_drop};
 
+    /* Whom the store tells of what it did is there before the store. */
     enum tern_code code = ack_wait_create(&broker->env, &broker->acks);
+    if (code == TERN_OK)
+        code = long_poll_create(&broker->env, &polls, &broker->polls);
     if (code != TERN_OK)
-        return error_set(err, code, "starting the ack task: %s", tern_code_text(code));
+        return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
     fill_store_options(broker, &options);
     code = store_open(&broker->env, &options, &broker->store, &recovery, err);
     if (code != TERN_OK)
@@ -237,32 +244,16 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
              " replayed=%" PRId64 " took_ms=%" PRId64,
              broker->config.store_root, recovery.clean, recovery.log_min, recovery.log_end,
              recovery.cut_bytes, recovery.replayed_records, recovery.took_ms);
-    if ((code = store_identity_load(&broker->env, broker->config.store_root, broker->store_uuid,
-                                    err)))
-        return code;
-    struct long_poll_options polls = {.max_parked = (uint32_t)broker->config.max_parked_pulls,
-                                      .arg = broker,
-                                      .queue_end = queue_end,
-                                      .resume = pull_resume,
-                                      .drop = pull_drop};
-    if ((code = long_poll_create(&broker->env, &polls, &broker->polls)))
-        return error_set(err, code, "starting the poll task: %s", tern_code_text(code));
-    return TERN_OK;
+    return store_identity_load(&broker->env, broker->config.store_root, broker->store_uuid, err);
 }
 
 /* The address that clients are told and that records carry. */
-static enum tern_code settle_address(struct broker *broker, struct tern_error *err)
+static enum tern_code settle_address(struct broker *broker, unsigned port, struct tern_error *err)
 {
     const struct broker_config *config = &broker->config;
-    unsigned port = rpc_server_port(broker->server);
     const char *host = config->advertise_addr[0] ? config->advertise_addr : config->listen_addr;
     char text[HOST_TEXT_BYTES + 16];
 
-    if (!strcmp(host, "0.0.0.0") || !strcmp(host, "::"))
-        return error_set(err, TERN_CONFIG,
-                         "advertiseAddr: listenAddr is %s, which no client can dial; set "
-                         "advertiseAddr to an address that they reach",
-                         host);
     /* The advertised form is host or host:port; v6 literals come bare or in brackets. */
     const char *colon = strrchr(host, ':');
     bool bare_v6 = colon && strchr(host, ':') != colon && host[0] != '[';
@@ -305,11 +296,16 @@ static enum tern_code start_server(struct broker *broker, struct tern_error *err
         .on_peer_gone = on_peer_gone,
         .on_pressure = on_pressure,
     };
-    enum tern_code code =
-        rpc_server_create(&broker->env, broker->link, &options, &broker->server, err);
+    /* Requests may come before rpc_server_create() returns; records then need the address already. */
+    enum tern_code code = settle_address(broker, (unsigned)config->listen_port, err);
+    if (code != TERN_OK)
+        return code;
+    code = rpc_server_create(&broker->env, broker->link, &options, &broker->server, err);
     if (code != TERN_OK)
         return error_prefix(err, code, "listenAddr, listenPort");
-    return settle_address(broker, err);
+    /* Any free port: nobody knows it before we say it. */
+    return config->listen_port ? TERN_OK
+                               : settle_address(broker, rpc_server_port(broker->server), err);
 }
 
 static int64_t housekeeping_step(void *arg, int64_t now_ns)
@@ -444,9 +440,9 @@ void broker_destroy(struct broker *broker)
         log_error(broker->env.log, "store_not_closed", "cause=\"%s\"", err.text);
     if (broker->acks)
         ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
-    registrar_destroy(broker->registrar);
     if (broker->client)
         rpc_client_destroy(broker->client);
+    registrar_destroy(broker->registrar); /* after its calls have ended */
     if (broker->server)
         rpc_server_destroy(broker->server);
     long_poll_destroy(broker->polls);

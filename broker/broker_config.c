@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/names.h"
+#include "base/record.h"
 
 #define FIELD(name) offsetof(struct broker_config, name)
 #define MIB (INT64_C(1) << 20)
@@ -37,8 +39,8 @@ static const struct config_row rows[] = {
      .help = "host or host:port that clients are told. Empty: listenAddr and listenPort."},
     {.key = "brokerPermission", .type = CONFIG_INT, .offset = FIELD(broker_permission), .fallback = "6", .min = 0, .max = 7,
      .help = "4 read, 2 write: what this broker serves."},
-    {.key = "logLevel", .type = CONFIG_STRING, .offset = FIELD(log_level), .fallback = "info", .min = 4, .max = 5,
-     .help = "debug, info, warn or error; the log goes to stderr."},
+    {.key = "logLevel", .type = CONFIG_ENUM, .offset = FIELD(log_level), .fallback = "info", .choices = "debug|info|warn|error",
+     .help = "Least level that is logged; the log goes to stderr."},
 
     {.key = "storePathRootDir", .type = CONFIG_STRING, .offset = FIELD(store_root), .fallback = "", .max = 200,
      .help = "Directory of the store. Empty: $HOME/store."},
@@ -129,6 +131,10 @@ static const struct config_row rows[] = {
 };
 /* clang-format on */
 
+/* logLevel's choices are in the order of enum log_level. */
+_Static_assert(LOG_DEBUG == 0 && LOG_INFO == 1 && LOG_WARN == 2 && LOG_ERROR == 3,
+               "logLevel: another order");
+
 const struct config_table broker_config_table = {rows, sizeof rows / sizeof rows[0], "mqbroker"};
 
 void broker_config_init(struct broker_config *config)
@@ -189,6 +195,58 @@ static enum tern_code fill_from_host(struct broker_config *config, struct tern_e
     return TERN_OK;
 }
 
+/* host:port, the host not empty, the port 1..65535 in plain digits; an IPv6 host in brackets. */
+static bool names_host_and_port(const char *text, size_t len)
+{
+    const char *colon = memrchr(text, ':', len);
+    size_t digits = colon ? (size_t)(text + len - colon) - 1 : 0;
+    long port = 0;
+    if (!colon || colon == text || digits < 1 || digits > 5)
+        return false;
+    for (size_t i = 1; i <= digits; i++) {
+        if (colon[i] < '0' || colon[i] > '9')
+            return false;
+        port = 10 * port + (colon[i] - '0');
+    }
+    size_t host_len = (size_t)(colon - text);
+    bool bracketed = text[0] == '[' && colon[-1] == ']' && host_len > 2;
+    return port >= 1 && port <= 65535 && (bracketed || !memchr(text, ':', host_len)) &&
+           !memchr(text, ' ', len);
+}
+
+static enum tern_code check_namesrvs(const struct broker_config *config, struct tern_error *err)
+{
+    const char *at = config->namesrv_addr;
+    while (*at) {
+        size_t len = strcspn(at, ";");
+        if (len > 0 && !names_host_and_port(at, len))
+            return error_set(err, TERN_CONFIG,
+                             "namesrvAddr: '%.*s' is not host:port; several are separated by ';'",
+                             (int)len, at);
+        at += len + (at[len] == ';');
+    }
+    return TERN_OK;
+}
+
+static enum tern_code check_addresses(const struct broker_config *config, struct tern_error *err)
+{
+    const char *listen = config->listen_addr, *told = config->advertise_addr;
+    char text[CONFIG_STRING_BYTES + 8];
+    struct host host;
+    snprintf(text, sizeof text, strchr(listen, ':') ? "[%s]:1" : "%s:1", listen);
+    if (host_parse(text, &host) != TERN_OK)
+        return error_set(err, TERN_CONFIG, "listenAddr: '%s' is no IP address", listen);
+    if (!told[0] && (!strcmp(listen, "0.0.0.0") || !strcmp(listen, "::")))
+        return error_set(err, TERN_CONFIG,
+                         "advertiseAddr: listenAddr is %s, which no client can dial; set "
+                         "advertiseAddr to an address that they reach",
+                         listen);
+    bool with_port = strchr(told, ':') && (told[0] == '[' || strchr(told, ':') == strrchr(told, ':'));
+    if (with_port && !names_host_and_port(told, strlen(told)))
+        return error_set(err, TERN_CONFIG, "advertiseAddr: '%s' is neither host nor host:port", told);
+    return check_namesrvs(config, err);
+}
+
 enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err)
 {
     enum tern_code code = fill_from_host(config, err);
@@ -226,9 +284,5 @@ enum tern_code broker_config_check(struct broker_config *config, struct tern_err
                          " <= diskSpaceWarningLevelRatio %" PRId64 " does not hold",
                          config->disk_max_used_percent, config->disk_clean_percent,
                          config->disk_warning_percent);
-    if (strcmp(config->log_level, "debug") && strcmp(config->log_level, "info") &&
-        strcmp(config->log_level, "warn") && strcmp(config->log_level, "error"))
-        return error_set(err, TERN_CONFIG, "logLevel: '%s' is not debug, info, warn or error",
-                         config->log_level);
-    return TERN_OK;
+    return check_addresses(config, err);
 }

@@ -21,7 +21,7 @@ struct broker_config {
     int64_t listen_port;
     char advertise_addr[CONFIG_STRING_BYTES];
     int64_t broker_permission;
-    char log_level[CONFIG_STRING_BYTES];
+    int32_t log_level; /* enum log_level */
 
     char store_root[CONFIG_STRING_BYTES];
     int64_t segment_bytes, queue_file_bytes;
@@ -54,7 +54,7 @@ extern const struct config_table broker_config_table;
 
 /* Defaults, then host-dependent ones (brokerName, storePathRootDir, physicalMemorySize). */
 void broker_config_init(struct broker_config *config);
-/* What single rows cannot check: role against id, names' grammar, deleteWhen, sizes against each other. */
+/* What single rows cannot check: role against id, grammar of names and addresses, deleteWhen, sizes. */
 MUST_CHECK enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err);
 /* deleteWhen "04;16" as a bit per hour; 0 when malformed. */
 uint32_t broker_config_hours(const char *text);

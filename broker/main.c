@@ -15,20 +15,6 @@ static const struct program_info info = {
     .takes_namesrv = true,
 };
 
-static enum log_level level_of(const char *text)
-{
-    switch (text[0]) {
-    case 'd':
-        return LOG_DEBUG;
-    case 'w':
-        return LOG_WARN;
-    case 'e':
-        return LOG_ERROR;
-    default:
-        return LOG_INFO;
-    }
-}
-
 static enum tern_code finish_config(void *config, struct tern_error *err)
 {
     return broker_config_check(config, err);
@@ -79,7 +65,7 @@ int main(int argc, char **argv)
     program_block_signals();
     program_raise_file_limit();
     env_init_system(&env, NULL);
-    enum tern_code code = log_create(env.clock, level_of(config.log_level), NULL, NULL, &log);
+    enum tern_code code = log_create(env.clock, (enum log_level)config.log_level, NULL, NULL, &log);
     if (code != TERN_OK)
         return (int)program_fail(&info, code, NULL);
     env.log = log;

@@ -3,6 +3,9 @@
  * begins after it and waits for its end. In a round the calls to all nameservers run in parallel, each with
  * its own deadline. A nameserver that has our topic table already (by version) gets a registration without
  * it; it asks when it does not.
+ *
+ * Stopping does not wait for nameservers that hang: a round under way is abandoned, its callbacks find the
+ * registrar until the client is destroyed, and the goodbyes have GOODBYE_MS together.
  */
 #include "broker/registrar.h"
 
@@ -17,9 +20,18 @@
 #include "base/sched.h"
 #include "broker/broker_internal.h"
 
+enum { GOODBYE_MS = 500 };
+
+/* Calls to several nameservers, and one who waits until the last is answered or it is abandoned. */
+struct flight {
+    _Atomic size_t pending;
+    _Atomic bool over; /* the latch was or is being set; true while nobody waits */
+    struct latch done;
+};
+
 struct nameserver {
     struct registrar *registrar;
-    struct rpc_peer *peer;
+    struct rpc_peer *peer;    /* NULL once stopped */
     bool known;               /* it has topics of known_version; touched by a round or its callbacks only */
     uint64_t known_version;
     uint64_t sent_version;
@@ -46,8 +58,7 @@ struct registrar {
     struct waiter *waiters;   /* under lock */
     size_t count;
     struct nameserver servers[NAMESERVERS_MAX];
-    _Atomic size_t pending;   /* answers of this round still out */
-    struct latch done;
+    struct flight round, goodbye;
 };
 
 enum tern_code registrar_create(struct broker *broker, struct registrar **out,
@@ -57,6 +68,7 @@ enum tern_code registrar_create(struct broker *broker, struct registrar **out,
     if (!registrar)
         return error_set(err, TERN_NO_MEMORY, "registrar");
     registrar->broker = broker;
+    atomic_init(&registrar->round.over, true);
     lock_init(&registrar->lock, LOCK_BROKER_REGISTRAR);
 
     char list[CONFIG_STRING_BYTES];
@@ -93,18 +105,35 @@ void registrar_destroy(struct registrar *registrar)
         return;
     task_stop(registrar->task);
     for (size_t i = 0; i < registrar->count; i++)
-        rpc_peer_unref(registrar->servers[i].peer);
+        if (registrar->servers[i].peer)
+            rpc_peer_unref(registrar->servers[i].peer);
     lock_fini(&registrar->lock);
     free(registrar);
 }
 
-/* ---- one registration ---- */
+/* ---- calls in parallel ---- */
 
-static void finish_one(struct registrar *registrar)
+static void flight_begin(struct flight *flight, size_t calls)
 {
-    if (atomic_fetch_sub(&registrar->pending, 1) == 1)
-        latch_set(registrar->broker->env.sched, &registrar->done);
+    latch_init(&flight->done);
+    atomic_store(&flight->pending, calls);
+    atomic_store(&flight->over, false);
 }
+
+/* Lets the waiter go, whatever is still out. */
+static void flight_end(struct registrar *registrar, struct flight *flight)
+{
+    if (!atomic_exchange(&flight->over, true))
+        latch_set(registrar->broker->env.sched, &flight->done);
+}
+
+static void flight_landed(struct registrar *registrar, struct flight *flight)
+{
+    if (atomic_fetch_sub(&flight->pending, 1) == 1)
+        flight_end(registrar, flight);
+}
+
+/* ---- one registration ---- */
 
 /* @thread link's */
 static void on_registered(struct rpc_call *call, void *arg)
@@ -124,7 +153,7 @@ static void on_registered(struct rpc_call *call, void *arg)
         server->known = false;
     }
     rpc_call_unref(call);
-    finish_one(server->registrar);
+    flight_landed(server->registrar, &server->registrar->round);
 }
 
 static void fill_topics(Tern__Wire__TopicConfig *wire, const struct topic_config *topic,
@@ -200,14 +229,17 @@ static void call_one(struct nameserver *server, const struct topic_table *table,
     server->result = rpc_call_create(server->peer, 0, &call);
     if (server->result != TERN_OK) {
         snprintf(server->text, sizeof server->text, "%s", tern_code_text(server->result));
-        finish_one(registrar);
+        flight_landed(registrar, &registrar->round);
         return;
     }
     rpc_call_start(call, &request, 0, timeout_ms, on_registered, server);
 }
 
-/* Tells all (or only those that asked again) and waits. @thread broker-register */
-static void tell(struct registrar *registrar, const struct topic_table *table, int64_t timeout_ms,
+/*
+ * Tells all (or only those that asked again) and waits. false: abandoned, results are not to be touched.
+ * @thread broker-register
+ */
+static bool tell(struct registrar *registrar, const struct topic_table *table, int64_t timeout_ms,
                  bool only_again)
 {
     struct nameserver *chosen[NAMESERVERS_MAX];
@@ -215,14 +247,15 @@ static void tell(struct registrar *registrar, const struct topic_table *table, i
     for (size_t i = 0; i < registrar->count; i++)
         if (!only_again || registrar->servers[i].again)
             chosen[count++] = &registrar->servers[i];
-    if (!count)
-        return;
-    latch_init(&registrar->done);
-    atomic_store(&registrar->pending, count);
+    flight_begin(&registrar->round, count);
+    /* After the beginning: whoever sets `stopping` then ends the flight, here or at its latch. */
+    if (!count || atomic_load(&registrar->stopping))
+        return count == 0;
     for (size_t i = 0; i < count; i++)
         call_one(chosen[i], table, timeout_ms);
     /* Every call ends by its own deadline, so this wait does too. */
-    ENSURE(latch_wait(registrar->broker->env.sched, &registrar->done, SCHED_NEVER));
+    ENSURE(latch_wait(registrar->broker->env.sched, &registrar->round.done, SCHED_NEVER));
+    return !atomic_load(&registrar->stopping);
 }
 
 static enum tern_code report(struct registrar *registrar, struct tern_error *err)
@@ -247,11 +280,9 @@ static enum tern_code register_all(struct registrar *registrar, int64_t timeout_
 {
     struct topic_table table;
     enum tern_code code = topic_table_fill(registrar->broker, &table);
-    if (code == TERN_OK) {
-        tell(registrar, &table, timeout_ms, false);
-        tell(registrar, &table, timeout_ms, true);
+    if (code == TERN_OK && tell(registrar, &table, timeout_ms, false) &&
+        tell(registrar, &table, timeout_ms, true))
         code = report(registrar, err);
-    }
     topic_table_free(&table);
     return code;
 }
@@ -302,6 +333,8 @@ static int64_t register_step(void *arg, int64_t now_ns)
         log_error(registrar->broker->env.log, "name_conflict",
                   "broker=%s id=%" PRId64 " cause=\"%s\"", config->broker_name, config->broker_id,
                   err.text);
+    if (atomic_load(&registrar->stopping))
+        return SCHED_NEVER; /* registrar_stop() tells the waiters */
     for (size_t i = 0; i < registrar->count; i++)
         failed |= registrar->servers[i].result != TERN_OK;
     end_round(registrar, round, code, &err);
@@ -358,30 +391,63 @@ enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_n
     return waiter.code;
 }
 
+/* ---- stopping ---- */
+
+/* @thread link's */
+static void on_goodbye(struct rpc_call *call, void *arg)
+{
+    struct nameserver *server = arg;
+    enum tern_code code = rpc_call_result(call);
+    if (code != TERN_OK)
+        log_warn(server->registrar->broker->env.log, "unregister_failed",
+                 "namesrv=%s cause=\"%s\"", rpc_peer_address(server->peer),
+                 error_text(&call->error, code));
+    rpc_call_unref(call);
+    flight_landed(server->registrar, &server->registrar->goodbye);
+}
+
+static void say_goodbye(struct nameserver *server)
+{
+    struct broker *broker = server->registrar->broker;
+    Tern__Wire__UnregisterBrokerRequest body = TERN__WIRE__UNREGISTER_BROKER_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    struct rpc_call *call;
+
+    body.cluster_name =
+        frame_bytes(broker->config.cluster_name, strlen(broker->config.cluster_name));
+    body.broker_name = frame_bytes(broker->config.broker_name, strlen(broker->config.broker_name));
+    body.broker_id = broker->config.broker_id;
+    body.address = frame_bytes(broker->address, strlen(broker->address));
+    request.body_case = TERN__WIRE__REQUEST__BODY_UNREGISTER_BROKER;
+    request.unregister_broker = &body;
+    if (rpc_call_create(server->peer, 0, &call) != TERN_OK)
+        flight_landed(server->registrar, &server->registrar->goodbye);
+    else
+        rpc_call_start(call, &request, 0, GOODBYE_MS, on_goodbye, server);
+}
+
 void registrar_stop(struct registrar *registrar)
 {
-    struct broker *broker = registrar->broker;
-    atomic_store(&registrar->stopping, true);
+    struct tern_error err = {.text = ""};
+    struct nameserver *up[NAMESERVERS_MAX];
+    size_t count = 0;
+
+    if (atomic_exchange(&registrar->stopping, true))
+        return;
+    flight_end(registrar, &registrar->round);
     task_stop(registrar->task);
     registrar->task = NULL;
+    end_round(registrar, UINT64_MAX, TERN_OK, &err);
+    for (size_t i = 0; i < registrar->count; i++)
+        if (rpc_peer_up(registrar->servers[i].peer))
+            up[count++] = &registrar->servers[i];
+    flight_begin(&registrar->goodbye, count);
+    for (size_t i = 0; i < count; i++)
+        say_goodbye(up[i]);
+    if (count)
+        ENSURE(latch_wait(registrar->broker->env.sched, &registrar->goodbye.done, SCHED_NEVER));
     for (size_t i = 0; i < registrar->count; i++) {
-        Tern__Wire__UnregisterBrokerRequest body = TERN__WIRE__UNREGISTER_BROKER_REQUEST__INIT;
-        TernRequest request = TERN__WIRE__REQUEST__INIT;
-        struct tern_error err;
-        if (!rpc_peer_up(registrar->servers[i].peer))
-            continue;
-        body.cluster_name =
-            frame_bytes(broker->config.cluster_name, strlen(broker->config.cluster_name));
-        body.broker_name =
-            frame_bytes(broker->config.broker_name, strlen(broker->config.broker_name));
-        body.broker_id = broker->config.broker_id;
-        body.address = frame_bytes(broker->address, strlen(broker->address));
-        request.body_case = TERN__WIRE__REQUEST__BODY_UNREGISTER_BROKER;
-        request.unregister_broker = &body;
-        enum tern_code code =
-            rpc_call_wait(registrar->servers[i].peer, &request, NULL, 0, 1000, NULL, &err);
-        if (code != TERN_OK)
-            log_warn(broker->env.log, "unregister_failed", "namesrv=%s cause=\"%s\"",
-                     rpc_peer_address(registrar->servers[i].peer), error_text(&err, code));
+        rpc_peer_unref(registrar->servers[i].peer);
+        registrar->servers[i].peer = NULL;
     }
 }

@@ -17,6 +17,7 @@ enum { NAMESERVERS_MAX = 16 };
 /* The addresses come from broker->config.namesrv_addr, the client from broker->client. */
 MUST_CHECK enum tern_code registrar_create(struct broker *broker, struct registrar **out,
                                            struct tern_error *err);
+/* Not before registrar_stop() and, when that found a round under way, the client's destruction. */
 void registrar_destroy(struct registrar *registrar);
 
 /* Starts the periodic task. */
@@ -30,7 +31,10 @@ MUST_CHECK enum tern_code registrar_start(struct registrar *registrar);
 MUST_CHECK enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_ns,
                                             struct tern_error *err);
 
-/* Stops the task, unregisters and waits a little for the answers. @thread not-link */
+/*
+ * Abandons a round under way, stops the task, unregisters, waits a little for the answers and lets go of the
+ * nameservers. Does nothing the second time. @thread not-link
+ */
 void registrar_stop(struct registrar *registrar);
 
 #endif

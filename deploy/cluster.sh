@@ -117,6 +117,13 @@ up() {
         mv "$home/nodes.new" "$home/nodes"
         echo "$layout" >"$home/layout"
     fi
+    if [ -n "$overrides" ]; then
+        local running_node
+        for running_node in $(nodes); do
+            [ "$(field "$running_node" 2)" = NAMESRV ] || ! running "$(pid_of "$running_node")" ||
+                die "$running_node is running, and -o is read at a start: cluster.sh down first"
+        done
+    fi
     [ -n "$overrides" ] || [ ! -f "$home/overrides" ] || overrides=$(cat "$home/overrides")
     printf '%s' "$overrides" >"$home/overrides"
     [ -z "$overrides" ] || echo >>"$home/overrides"

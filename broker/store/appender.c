@@ -17,8 +17,8 @@
  *   - Only the token's holder touches the run, the active segment and the queues' next offsets. The
  * lock guards the queue and the token's state and orders one holder after the other.
  *   - An offset is given out only to a request that is going to be written: everything that can
- * refuse it (latch, full disk, size, no segment) is asked before. If the write then fails, the
- * offsets go back.
+ * refuse it (not whole records of its queue, latch, full disk, deleted topic, size, no segment) is
+ * asked before. If the write then fails, the offsets go back.
  *   - A request lies in one segment with RECORD_BLANK_BYTES to spare; what is left of a segment is
  * headed by a filler, written in the same call as the records before it, after the next segment was
  * moved in.
@@ -95,14 +95,19 @@ static int64_t active_end(const struct appender *a)
 
 /* ---- building a run ---- */
 
-/* Puts a request aside with its code; its offsets stay unset. */
-static void refuse(struct appender *a, struct store_append *append, enum tern_code code)
+static void set_refused(struct store_append *append, enum tern_code code)
 {
     append->result = code;
     append->first_queue_off = 0;
     append->first_phys_off = 0;
     append->end_phys_off = 0;
     append->store_ms = 0;
+}
+
+/* Puts a request aside with its code, to be answered with the run. */
+static void refuse(struct appender *a, struct store_append *append, enum tern_code code)
+{
+    set_refused(append, code);
     append->next = a->run.refused;
     a->run.refused = append;
     a->run.refused_count++;
@@ -128,9 +133,7 @@ static void stamp(struct appender *a, struct store_append *append, int64_t phys_
     uint32_t at = 0;
     for (uint32_t i = 0; i < append->count; i++) {
         uint8_t *record = append->records + at;
-        ENSURE(append->size_bytes - at >= RECORD_FIXED_BYTES);
-        uint32_t size = get_be32(record);
-        ENSURE(size >= RECORD_FIXED_BYTES && size <= append->size_bytes - at);
+        uint32_t size = get_be32(record); /* as checked by is_whole() */
         bool takes = takes_offset(get_be32(record + SYS_FLAG_AT));
         if (i == 0 && takes)
             append->first_queue_off = next;
@@ -138,7 +141,7 @@ static void stamp(struct appender *a, struct store_append *append, int64_t phys_
         record_stamp_store_time(record, run->store_ms);
         at += size;
     }
-    ENSURE(at == append->size_bytes && at > 0);
+    ENSURE(at == append->size_bytes);
     consume_queue_set_next(append->queue, next);
 }
 
@@ -188,6 +191,10 @@ static void build_run(struct appender *a, bool caller)
         int64_t size = append->size_bytes;
         int64_t phys_off = a->end + run->bytes;
         enum tern_code code = gate;
+        if (!code && consume_queue_dead(append->queue))
+            code = TERN_TOPIC_NOT_EXIST; /* before a queue of the same name gives out offsets */
+        if (!code && consume_queue_next(append->queue) > QUEUE_OFFSET_MAX - append->count)
+            code = TERN_LIMIT;
         if (!code && size + RECORD_BLANK_BYTES > a->options.log->segments.bytes)
             code = TERN_TOO_LARGE;
         if (!code && run->count > 0 && run->bytes + size > APPEND_RUN_BYTES)
@@ -365,8 +372,38 @@ static int64_t appender_step(void *arg, int64_t now_ns)
     return SCHED_NEVER;
 }
 
+/*
+ * Whether the request is what it says: so many whole records of its queue. What a client prepared
+ * was checked by the handler; here it decides only whether the log stays readable. @thread any
+ */
+static bool is_whole(const struct store_append *append)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < append->count; i++) {
+        struct record record;
+        uint32_t left = append->size_bytes - at;
+        if (record_parse(append->records + at, left, left, false, &record) != RECORD_WHOLE ||
+            !consume_queue_is_of(append->queue, &record))
+            return false;
+        at += record.total_size;
+    }
+    return at == append->size_bytes && at > 0;
+}
+
+/* Answers a request that did not join the queue. @locks none */
+static void turn_away(struct appender *a, struct store_append *append, enum tern_code code)
+{
+    set_refused(append, code);
+    counter_add(&a->stats.failed, 1);
+    append->on_appended(append);
+}
+
 void appender_submit(struct appender *a, struct store_append *append)
 {
+    if (!is_whole(append)) {
+        turn_away(a, append, TERN_MESSAGE_ILLEGAL);
+        return;
+    }
     int64_t now_ns = clock_mono_ns(a->env->clock);
     append->next = NULL;
     append->store_ms = now_ns; /* until it is stamped: when it joined */
@@ -383,13 +420,8 @@ void appender_submit(struct appender *a, struct store_append *append)
     if (taken)
         a->token = TOKEN_CALLER;
     lock_release(&a->lock);
-    if (!room) {
-        append->result = TERN_LIMIT;
-        append->first_queue_off = append->first_phys_off = append->end_phys_off = 0;
-        append->store_ms = 0;
-        counter_add(&a->stats.failed, 1);
-        append->on_appended(append);
-    }
+    if (!room)
+        turn_away(a, append, TERN_LIMIT);
     if (taken)
         hold_token(a, true, now_ns);
 }

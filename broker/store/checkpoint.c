@@ -19,6 +19,13 @@
 
 enum { TIMES_BYTES = 24 };
 
+/* What cannot be a time is none. */
+static int64_t time_at(const uint8_t *raw)
+{
+    int64_t ms = (int64_t)get_be64(raw);
+    return ms > 0 ? ms : 0;
+}
+
 enum tern_code checkpoint_read(const struct env *env, const char *path, struct checkpoint *out,
                                struct tern_error *err)
 {
@@ -35,9 +42,9 @@ enum tern_code checkpoint_read(const struct env *env, const char *path, struct c
     if (code)
         error_set_errno(err, code, errno, "%s: cannot read", path);
     if (!code && got == sizeof times) {
-        out->physic_ms = (int64_t)get_be64(times);
-        out->logics_ms = (int64_t)get_be64(times + 8);
-        out->index_ms = (int64_t)get_be64(times + 16);
+        out->physic_ms = time_at(times);
+        out->logics_ms = time_at(times + 8);
+        out->index_ms = time_at(times + 16);
     }
     file_close(file);
     return code;
@@ -47,6 +54,7 @@ enum tern_code checkpoint_write(const struct env *env, const char *path,
                                 const struct checkpoint *checkpoint, struct tern_error *err)
 {
     struct file *file = NULL;
+    bool made = !fs_exists(env->fs, path);
     enum tern_code code = fs_open(env->fs, path, FS_READ | FS_WRITE | FS_CREATE, &file);
     if (code)
         return error_set_errno(err, code, errno, "%s: cannot open", path);
@@ -57,6 +65,8 @@ enum tern_code checkpoint_write(const struct env *env, const char *path,
     code = file_pwrite(file, block, sizeof block, 0);
     if (!code)
         code = file_sync(file);
+    if (!code && made)
+        code = fs_sync_parent(env->fs, path);
     if (code)
         error_set_errno(err, code, errno, "%s: cannot write", path);
     file_close(file);

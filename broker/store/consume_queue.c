@@ -55,6 +55,17 @@ void consume_queue_set_next(struct consume_queue *queue, int64_t offset)
     queue->next_off = offset;
 }
 
+bool consume_queue_dead(const struct consume_queue *queue)
+{
+    return atomic_load_explicit(&queue->dead, memory_order_acquire);
+}
+
+bool consume_queue_is_of(const struct consume_queue *queue, const struct record *record)
+{
+    return queue->queue_id == record->queue_id && queue->topic->len == record->topic_len &&
+           memcmp(queue->topic->name, record->topic, record->topic_len) == 0;
+}
+
 int64_t consume_queue_min(const struct consume_queue *queue)
 {
     return atomic_load_explicit(&queue->min, memory_order_acquire);
@@ -192,11 +203,10 @@ static uint32_t ring_put(struct consume_queue *queue, const struct queue_unit *u
 static enum tern_code check_order(struct consume_queue *queue, int64_t offset, bool *begins)
 {
     lock_acquire(&queue->lock);
-    bool dead = queue->dead;
     *begins = queue->empty;
     int64_t max = atomic_load_explicit(&queue->max, memory_order_relaxed);
     lock_release(&queue->lock);
-    if (dead)
+    if (consume_queue_dead(queue))
         return TERN_NOT_FOUND;
     if (*begins || offset == max)
         return TERN_OK;
@@ -232,12 +242,12 @@ enum tern_code consume_queue_put(struct consume_queue *queue, int64_t offset,
         return code == TERN_NOT_FOUND ? TERN_OK : code;
     if (begins && (code = queue_begin(queue, offset)) != TERN_OK)
         return code;
-    while (count > 0) {
+    while (count > 0 && !code && !consume_queue_dead(queue)) {
         uint32_t taken = ring_put(queue, units, count);
         units += taken;
         count -= taken;
-        if (count > 0 && (code = make_room(queue, count)) != TERN_OK)
-            break;
+        if (count > 0)
+            code = make_room(queue, count);
     }
     queue_table_touch(queue->table, queue);
     return code;

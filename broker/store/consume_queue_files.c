@@ -151,7 +151,7 @@ static void mark_dirty(struct consume_queue *queue, int64_t start)
 enum tern_code queue_write_raw(struct consume_queue *queue, int64_t offset, const uint8_t *raw,
                                uint32_t count)
 {
-    while (count > 0) {
+    while (count > 0 && !consume_queue_dead(queue)) {
         int64_t start = file_start_of(queue, offset);
         int64_t at = offset * QUEUE_UNIT_BYTES - start;
         int64_t left = (queue->table->file_bytes - at) / QUEUE_UNIT_BYTES;
@@ -228,6 +228,10 @@ enum tern_code queue_begin(struct consume_queue *queue, int64_t offset)
 {
     int64_t start = file_start_of(queue, offset);
     lock_acquire(&queue->io_lock);
+    if (consume_queue_dead(queue)) { /* its files may be another's by now */
+        lock_release(&queue->io_lock);
+        return TERN_OK;
+    }
     lock_acquire(&queue->lock);
     bool same_file =
         queue->file_first == start && queue->file_end <= start + queue->table->file_bytes;
@@ -273,6 +277,10 @@ enum tern_code queue_cut(struct consume_queue *queue, int64_t offset)
     int64_t end = offset * QUEUE_UNIT_BYTES;
     enum tern_code code = TERN_OK;
     lock_acquire(&queue->io_lock);
+    if (consume_queue_dead(queue)) {
+        lock_release(&queue->io_lock);
+        return TERN_OK;
+    }
     lock_acquire(&queue->lock);
     int64_t first = queue->file_first;
     int64_t file_end = queue->file_end;

@@ -20,10 +20,10 @@
  * after a power loss). The first unit may then stand at any offset: the log says which.
  *
  * Locks, in the order they are taken:
- *   table->flush_lock  STORE_QUEUES  one flush, expiry or removal at a time; never with the next
- *   table->lock        STORE_QUEUES  the hash tables
- *   queue->io_lock     STORE_INDEX   writing a queue's files; ranked so for its place in between
- *   queue->lock        STORE_CQ      the fields, for a copy
+ *   table->flush_lock  STORE_TEND      one flush, expiry or removal at a time
+ *   table->lock        STORE_QUEUES    the hash tables
+ *   queue->io_lock     STORE_CQ_FILES  writing a queue's files
+ *   queue->lock        STORE_CQ        the fields, for a copy
  */
 #ifndef STORE_CONSUME_QUEUE_INTERNAL_H
 #define STORE_CONSUME_QUEUE_INTERNAL_H
@@ -75,8 +75,9 @@ struct consume_queue {
     uint8_t *ring;
     uint32_t ring_units; /* 0 or a power of two */
     bool empty;
-    bool dead;       /* its topic was deleted: nothing is read or written any more */
     bool dirs_dirty; /* its folders' entries are not synced */
+    _Atomic bool
+        dead; /* its topic was deleted: nothing is read or written any more; set under lock */
 
     _Atomic bool touched;             /* on table->touched */
     struct consume_queue *touch_next; /* of that stack */

@@ -101,11 +101,10 @@ static enum step next_step(struct consume_queue *queue, int64_t offset,
     lock_acquire(&queue->lock);
     int64_t last_phys = queue->last_phys;
     bool empty = queue->empty;
-    bool dead = queue->dead;
     int64_t min = atomic_load_explicit(&queue->min, memory_order_relaxed);
     int64_t max = atomic_load_explicit(&queue->max, memory_order_relaxed);
     lock_release(&queue->lock);
-    if (dead)
+    if (consume_queue_dead(queue))
         return STEP_SKIP;
     if (empty)
         return STEP_APPEND;

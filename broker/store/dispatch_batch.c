@@ -62,12 +62,6 @@ static int64_t code_of(const struct record *record, const struct delay_levels *d
     return tags.len > 0 ? tags_code(tags.ptr, tags.len) : 0;
 }
 
-static bool is_queue_of(const struct consume_queue *queue, const struct record *record)
-{
-    return queue->queue_id == record->queue_id && queue->topic->len == record->topic_len &&
-           memcmp(queue->topic->name, record->topic, record->topic_len) == 0;
-}
-
 /* A run for the record that it continues or begins; NULL when there is no room. */
 static enum tern_code find_run(struct dispatch_batch *batch, struct queue_table *queues,
                                const struct record *record, struct dispatch_run **out)
@@ -77,7 +71,7 @@ static enum tern_code find_run(struct dispatch_batch *batch, struct queue_table 
     *out = NULL;
     if (batch->unit_count > 0)
         run = &batch->runs[batch->run_of[batch->unit_count - 1]];
-    if (run && is_queue_of(run->queue, record)) {
+    if (run && consume_queue_is_of(run->queue, record)) {
         queue = run->queue;
         atomic_fetch_add_explicit(&queue->refs, 1, memory_order_relaxed);
     } else {
@@ -146,7 +140,7 @@ enum batch_stop batch_fill(struct dispatch_batch *batch, const struct batch_sour
             return BATCH_BAD;
         }
         if (record.phys_off != phys_off + (int64_t)*taken || record.queue_off < 0 ||
-            record.queue_id < 0 || record.topic_len == 0)
+            record.queue_off > QUEUE_OFFSET_MAX || record.queue_id < 0 || record.topic_len == 0)
             return BATCH_BAD;
         *code = add(batch, source, &record, &full);
         if (*code)

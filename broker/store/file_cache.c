@@ -3,7 +3,8 @@
  * last use.
  *
  * Opening and closing happen without the lock. Two threads may therefore open one file at the same
- * time: the second to come back finds the first one's in the table, uses that and closes its own.
+ * time: the second to come back finds the first one's in the table, uses that and closes its own. A
+ * file that was opened while something was forgotten may be the removed one and is opened again.
  *
  * Threads: any. Lock: STORE_FILES guards everything but an entry's file, which does not change.
  * Failure modes: those of opening; an eviction cannot fail.
@@ -31,7 +32,8 @@ struct file_cache {
     /* all below: under lock */
     struct cached_file **buckets;
     uint32_t mask;
-    uint32_t count; /* in the table */
+    uint32_t count;   /* in the table */
+    uint64_t forgets; /* calls of forget: a file opened before may be another one by now */
     struct cached_file *newest, *oldest;
 };
 
@@ -145,20 +147,25 @@ static void close_entry(struct cached_file *e)
     errno = saved;
 }
 
-struct cached_file *file_cache_find(struct file_cache *cache, struct file_key key)
+static struct cached_file *find(struct file_cache *cache, struct file_key key, uint64_t *forgets)
 {
     lock_acquire(&cache->lock);
     struct cached_file *e = table_find(cache, key);
+    *forgets = cache->forgets;
     lock_release(&cache->lock);
     return e;
 }
 
-enum tern_code file_cache_open(struct file_cache *cache, struct file_key key, const char *path,
-                               unsigned flags, struct cached_file **out)
+struct cached_file *file_cache_find(struct file_cache *cache, struct file_key key)
 {
-    *out = file_cache_find(cache, key);
-    if (*out)
-        return TERN_OK;
+    uint64_t forgets;
+    return find(cache, key, &forgets);
+}
+
+/* Opens a file that no table knows yet. Keeps errno. */
+static enum tern_code open_entry(struct file_cache *cache, struct file_key key, const char *path,
+                                 unsigned flags, struct cached_file **out)
+{
     struct cached_file *e = calloc(1, sizeof *e);
     if (!e)
         return TERN_NO_MEMORY;
@@ -171,22 +178,49 @@ enum tern_code file_cache_open(struct file_cache *cache, struct file_key key, co
     }
     e->key = key;
     e->refs = 1;
-    lock_acquire(&cache->lock);
-    struct cached_file *other = table_find(cache, key);
-    struct cached_file *surplus = NULL;
-    if (!other) {
-        struct cached_file **bucket = bucket_of(cache, key);
-        e->chain = *bucket;
-        *bucket = e;
-        cache->count++;
-        surplus = take_surplus(cache);
-    }
-    lock_release(&cache->lock);
-    close_entry(surplus);
-    if (other)
-        close_entry(e);
-    *out = other ? other : e;
+    *out = e;
     return TERN_OK;
+}
+
+/* Adds an entry opened when `forgets` were counted; false: the count has moved, nothing is added.
+ * @locks holds:STORE_FILES */
+static bool table_add(struct file_cache *cache, struct cached_file *e, uint64_t forgets)
+{
+    if (cache->forgets != forgets)
+        return false;
+    struct cached_file **bucket = bucket_of(cache, e->key);
+    e->chain = *bucket;
+    *bucket = e;
+    cache->count++;
+    return true;
+}
+
+enum tern_code file_cache_open(struct file_cache *cache, struct file_key key, const char *path,
+                               unsigned flags, struct cached_file **out)
+{
+    for (;;) {
+        uint64_t forgets;
+        struct cached_file *mine = NULL;
+        *out = find(cache, key, &forgets);
+        if (*out)
+            return TERN_OK;
+        enum tern_code code = open_entry(cache, key, path, flags, &mine);
+        if (code)
+            return code;
+        lock_acquire(&cache->lock);
+        struct cached_file *surplus = NULL;
+        *out = table_find(cache, key);
+        if (!*out && table_add(cache, mine, forgets)) {
+            surplus = take_surplus(cache);
+            *out = mine;
+        }
+        lock_release(&cache->lock);
+        close_entry(surplus);
+        if (*out != mine)
+            close_entry(mine);
+        if (*out)
+            return TERN_OK;
+    }
 }
 
 void file_cache_unref(struct file_cache *cache, struct cached_file *cached)
@@ -224,6 +258,7 @@ static struct cached_file *forget_entry(struct file_cache *cache, struct cached_
 void file_cache_forget(struct file_cache *cache, struct file_key key)
 {
     lock_acquire(&cache->lock);
+    cache->forgets++;
     struct cached_file *e = *bucket_of(cache, key);
     while (e && (e->key.owner != key.owner || e->key.start != key.start))
         e = e->chain;
@@ -237,6 +272,7 @@ void file_cache_forget_owner(struct file_cache *cache, uint64_t owner)
 {
     struct cached_file *gone = NULL; /* linked by chain */
     lock_acquire(&cache->lock);
+    cache->forgets++;
     for (uint32_t i = 0; i <= cache->mask; i++) {
         struct cached_file *next;
         for (struct cached_file *e = cache->buckets[i]; e; e = next) {

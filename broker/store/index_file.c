@@ -17,7 +17,7 @@
 
 #include "base/bytes.h"
 
-enum { ENTRY_CHUNK = 1024 };
+enum { ENTRY_CHUNK = 1024, MEND_CHUNK = 16384 };
 
 /* ---- small things ---- */
 
@@ -170,9 +170,10 @@ enum tern_code index_file_create(struct fs *fs, const char *dir, const char *nam
 }
 
 enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name, uint32_t slots,
-                               uint32_t entries, struct index_file **out)
+                               uint32_t entries, struct index_file **out, bool *fits)
 {
     *out = NULL;
+    *fits = false;
     struct index_file *file = new_file(name, slots, entries);
     struct file *handle = NULL;
     uint8_t raw[INDEX_HEADER_BYTES];
@@ -183,8 +184,6 @@ enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name,
     enum tern_code code = index_file_open(file, fs, dir, FS_READ, &handle);
     if (code == TERN_OK)
         code = file_size(handle, &size);
-    if (code == TERN_OK && size != index_file_bytes(slots, entries))
-        code = TERN_CORRUPT;
     if (code == TERN_OK)
         code = file_pread(handle, raw, sizeof raw, 0, &got);
     if (code == TERN_OK && got == sizeof raw) {
@@ -193,9 +192,9 @@ enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name,
         file->unfinished = h->end_ms == INDEX_UNFINISHED_MS;
         if (h->count == 0)
             h->count = 1; /* RocketMQ: a file that nothing was put into yet */
-        if (h->count > entries || h->slots_used > slots || h->begin_phys < 0 ||
-            h->end_phys < h->begin_phys || h->begin_ms < 0 || h->end_ms < 0)
-            code = TERN_CORRUPT;
+        *fits = size == index_file_bytes(slots, entries) && h->count <= entries &&
+                h->slots_used <= slots && h->begin_phys >= 0 && h->end_phys >= h->begin_phys &&
+                h->begin_ms >= 0 && h->end_ms >= 0;
     }
     int saved = errno;
     file_close(handle);
@@ -209,6 +208,14 @@ enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name,
 }
 
 /* ---- reading ---- */
+
+static void entry_decode(struct index_entry *entry, const uint8_t *raw)
+{
+    entry->hash = get_be32(raw);
+    entry->phys_off = (int64_t)get_be64(raw + 4);
+    entry->time_diff = (int32_t)get_be32(raw + 12);
+    entry->prev = get_be32(raw + 16);
+}
 
 /* A read that must be whole: files have their full length. */
 static enum tern_code read_whole(struct file *file, void *buf, size_t size, int64_t at)
@@ -231,10 +238,7 @@ enum tern_code index_read_entry(struct file *file, uint32_t slots, uint32_t numb
 {
     uint8_t raw[INDEX_ENTRY_BYTES] = {0};
     enum tern_code code = read_whole(file, raw, sizeof raw, entry_at(slots, number));
-    out->hash = get_be32(raw);
-    out->phys_off = (int64_t)get_be64(raw + 4);
-    out->time_diff = (int32_t)get_be32(raw + 12);
-    out->prev = get_be32(raw + 16);
+    entry_decode(out, raw);
     return code;
 }
 
@@ -423,10 +427,100 @@ enum tern_code index_file_append(struct index_file *file, struct index_scratch *
     return code;
 }
 
-enum tern_code index_file_seal(struct index_file *file, const struct index_header *header)
+enum tern_code index_file_seal(struct index_file *file, struct fs *fs, const char *dir)
 {
-    enum tern_code code = file_sync(file->file);
+    enum tern_code code = TERN_OK;
+    if (!file->file)
+        code = index_file_open(file, fs, dir, FS_READ | FS_WRITE, &file->file);
     if (code == TERN_OK)
-        code = write_header(file, header, false);
-    return code ? code : file_sync(file->file);
+        code = file_sync(file->file);
+    if (code == TERN_OK)
+        code = write_header(file, &file->header, false);
+    if (code == TERN_OK)
+        code = file_sync(file->file);
+    int saved = errno;
+    file_close(file->file);
+    file->file = NULL;
+    file->unfinished = code != TERN_OK;
+    errno = saved;
+    return code;
+}
+
+/* ---- mending ---- */
+
+struct mend {
+    int64_t durable_phys;
+    uint8_t *slots; /* raw, as they will stand in the file */
+    struct index_header header;
+    uint32_t kept;
+};
+
+/*
+ * Takes entry kept + 1 if it goes on from those before; false: they end here. Should one be taken
+ * that a cut of the log has left behind the last, a query meets a record without the key, no more.
+ */
+static bool take_entry(struct mend *mend, const struct index_file *file, const uint8_t *raw)
+{
+    static const uint8_t never_written[INDEX_ENTRY_BYTES];
+    struct index_header *h = &mend->header;
+    struct index_entry entry;
+    entry_decode(&entry, raw);
+    if (memcmp(raw, never_written, sizeof never_written) == 0 || entry.hash > INT32_MAX ||
+        entry.phys_off >= mend->durable_phys || entry.phys_off < h->begin_phys ||
+        entry.phys_off < h->end_phys)
+        return false;
+    uint8_t *slot = mend->slots + (size_t)index_slot_of(file, entry.hash) * INDEX_SLOT_BYTES;
+    uint32_t before = get_be32(slot);
+    if (entry.prev != before)
+        return false;
+    h->slots_used += before == 0;
+    put_be32(slot, ++mend->kept);
+    h->end_phys = entry.phys_off;
+    /* To the second, upwards; the first one's seconds count from the file before. */
+    h->end_ms = h->begin_ms + (mend->kept == 1 ? 0 : (int64_t)entry.time_diff * 1000 + 999);
+    h->count = mend->kept + 1;
+    return true;
+}
+
+static enum tern_code take_entries(struct mend *mend, const struct index_file *file)
+{
+    uint8_t *raw = malloc((size_t)MEND_CHUNK * INDEX_ENTRY_BYTES);
+    if (!raw)
+        return TERN_NO_MEMORY;
+    enum tern_code code = TERN_OK;
+    bool more = true;
+    while (more && !code && mend->kept + 1 < file->entries) {
+        uint32_t left = file->entries - mend->kept - 1;
+        uint32_t n = left < MEND_CHUNK ? left : MEND_CHUNK;
+        code = read_whole(file->file, raw, (size_t)n * INDEX_ENTRY_BYTES,
+                          entry_at(file->slots, mend->kept + 1));
+        for (uint32_t i = 0; i < n && !code && more; i++)
+            more = take_entry(mend, file, raw + (size_t)i * INDEX_ENTRY_BYTES);
+    }
+    free(raw);
+    return code;
+}
+
+enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const char *dir,
+                               int64_t durable_phys, uint32_t *kept)
+{
+    size_t size = (size_t)file->slots * INDEX_SLOT_BYTES;
+    struct mend mend = {.durable_phys = durable_phys, .slots = calloc(1, size)};
+    mend.header = (struct index_header){
+        .begin_ms = file->header.begin_ms, .begin_phys = file->header.begin_phys, .count = 1};
+    enum tern_code code = mend.slots ? TERN_OK : TERN_NO_MEMORY;
+    if (!code)
+        code = index_file_open(file, fs, dir, FS_READ | FS_WRITE, &file->file);
+    if (!code)
+        code = take_entries(&mend, file);
+    if (!code && mend.kept > 0) {
+        code = file_pwrite(file->file, mend.slots, size, slot_at(0));
+        if (!code)
+            code = write_header(file, &mend.header, true);
+        file->header = mend.header;
+        file->unfinished = true;
+    }
+    *kept = code ? 0 : mend.kept;
+    free(mend.slots);
+    return code;
 }

@@ -23,10 +23,15 @@
  * into a large folio of the page cache costs by the folio, and few large writes win.
  *
  * Unfinished mark: the slots of a file that is written to are not on disk in any order, so after a
- * power loss it could be half old. Before the first batch after a sync, endTimestamp on the disk is
- * therefore set to INT64_MAX and synced; index_file_seal() puts the true one back after a sync. A
- * file with the mark is rebuilt after a crash; RocketMQ, too, removes it, since it lies beyond its
- * checkpoint.
+ * power loss it could be half old. Before the first batch, endTimestamp on the disk is therefore
+ * set to INT64_MAX and synced; index_file_seal() puts the true one back after a sync. RocketMQ
+ * removes a file with the mark after a crash, since it lies beyond its checkpoint, and builds it
+ * again.
+ *
+ * Ours is mended instead. Entries are only ever added behind, and each says what its slot held
+ * before, so entries that a sync has covered are enough to make all slots again: one read of the
+ * file, instead of one of the log that it stands for. Up to which record such a sync has come, the
+ * flush mark says.
  */
 #ifndef STORE_INDEX_FILE_H
 #define STORE_INDEX_FILE_H
@@ -70,6 +75,9 @@ struct index_entry {
     uint32_t prev;
 };
 
+/* What recovery does with a file. */
+enum index_fate { INDEX_KEEP, INDEX_MEND, INDEX_DROP };
+
 struct index_file {
     _Atomic uint32_t refs;
     char name[INDEX_NAME_DIGITS + 1];
@@ -77,6 +85,8 @@ struct index_file {
     struct index_header header; /* as in memory; on the disk endTimestamp may be the mark */
     struct file *file;          /* NULL while closed */
     bool unfinished;            /* the mark is on the disk */
+    bool synced;                /* full, closed, and all but the mark is on the disk */
+    enum index_fate fate;       /* while recovering */
 };
 
 /* Memory for one batch, reused; 0.3 MiB. */
@@ -99,12 +109,12 @@ MUST_CHECK enum tern_code index_file_create(struct fs *fs, const char *dir, cons
                                             const struct index_header *before,
                                             struct index_file **out);
 /*
- * An existing one: reads and checks its header and closes it. TERN_CORRUPT when the length or the
- * header does not fit.
+ * An existing one: reads and checks its header and closes it. *fits: length and header are as they
+ * must be.
  */
 MUST_CHECK enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name,
-                                          uint32_t slots, uint32_t entries,
-                                          struct index_file **out);
+                                          uint32_t slots, uint32_t entries, struct index_file **out,
+                                          bool *fits);
 /* Opens a closed one; flags as fs_open(). */
 MUST_CHECK enum tern_code index_file_open(struct index_file *file, struct fs *fs, const char *dir,
                                           unsigned flags, struct file **out);
@@ -127,11 +137,18 @@ MUST_CHECK enum tern_code index_file_append(struct index_file *file, struct inde
                                             const struct index_key *keys, uint32_t count,
                                             struct index_header *after, uint32_t *taken);
 /*
- * Syncs, then removes the mark, durably; the caller clears `unfinished`. @thread not together with
- * append, but with reads
+ * Syncs, then removes the mark, durably. The file is closed and not appended to any more, until it
+ * is opened again. @blocks on the disk
  */
-MUST_CHECK enum tern_code index_file_seal(struct index_file *file,
-                                          const struct index_header *header);
+MUST_CHECK enum tern_code index_file_seal(struct index_file *file, struct fs *fs, const char *dir);
+
+/*
+ * After a crash: keeps the entries of records before `durable_phys` and makes the slots again from
+ * them; the file is open and unfinished then. *kept of them; with none nothing was changed. @blocks
+ * on the disk
+ */
+MUST_CHECK enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const char *dir,
+                                          int64_t durable_phys, uint32_t *kept);
 
 /* Entry number of a slot, or an entry; `file` may be a handle of one's own. @thread any */
 MUST_CHECK enum tern_code index_read_slot(struct file *file, uint32_t slot, uint32_t *number);

@@ -1,6 +1,6 @@
 /*
  * The index service as its own files see it: index_service.c (keys, ring, applying), index_files.c
- * (which files there are), index_query.c. Not for anybody else.
+ * (which files there are), index_recover.c (at the start), index_query.c. Not for anybody else.
  */
 #ifndef STORE_INDEX_INTERNAL_H
 #define STORE_INDEX_INTERNAL_H
@@ -39,12 +39,12 @@ struct index_service {
     struct task *task; /* applies in the background; NULL when read only */
     int64_t apply_due; /* the task's */
 
-    struct lock seal_lock; /* STORE_QUEUES, for its place before the next: one sealing at a time */
+    struct lock sync_lock; /* STORE_INDEX_SYNC: one syncing at a time */
+    _Atomic int failed;    /* enum tern_code of a sync that failed: nothing is indexed any more */
     struct lock lock; /* STORE_INDEX: held while a batch is applied, the lock exists for that */
     /* under lock */
     struct index_file **files; /* oldest first, a reference each */
     uint32_t file_count, file_capacity;
-    uint32_t sealed_count; /* files before are sealed, that is, wholly on disk */
     struct index_scratch scratch;
     char dir[FS_PATH_BYTES];
 };
@@ -64,7 +64,13 @@ MUST_CHECK enum tern_code index_files_add(struct index_service *index, struct in
 /* The newest file, open for writing and not full; a new one when needed. @locks holds:STORE_INDEX
  */
 MUST_CHECK enum tern_code index_files_current(struct index_service *index, struct index_file **out);
-/* Seals files that are full. @locks takes:STORE_INDEX, never during the sync */
-MUST_CHECK enum tern_code index_files_seal_full(struct index_service *index);
+/* NULL: there is none. @locks holds:STORE_INDEX */
+struct index_file *index_files_newest(const struct index_service *index);
+/* Syncs and closes files that are full. @locks takes:STORE_INDEX_SYNC,STORE_INDEX, the latter never
+ * during a sync */
+MUST_CHECK enum tern_code index_files_sync_full(struct index_service *index);
+/* Unlinks a file; absent is success. */
+MUST_CHECK enum tern_code index_files_remove(const struct index_service *index, const char *name,
+                                             const char *cause);
 
 #endif

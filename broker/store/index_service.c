@@ -1,7 +1,7 @@
 /*
  * The index service: from a record's keys to batches on index files.
  *
- *   dispatcher ─put─► ring of keys ─apply, in batches─► newest file ─full─► sealed, next file
+ *   dispatcher ─put─► ring of keys ─apply, in batches─► newest file ─full─► synced, next file
  *                        ▲ a query first applies what is in the ring, so it sees everything put
  *
  * Putting costs a hash and a copy and no system call; applying about 0.3 µs a key on the task's
@@ -15,10 +15,10 @@
  * record where a file from an earlier run ends may be there with some of its keys only (the file
  * was full, the next one lost); recovery reads those back and put leaves out exactly them.
  *
- * Threads: put: the dispatch token's holder. Everything else any. Lock: STORE_INDEX.
- * Failure modes: TERN_NO_SPACE and TERN_NO_MEMORY leave the keys in the ring and may be tried
- * again, as long as there is room the dispatcher does not notice; other codes of a write are final,
- * the store latches.
+ * Threads: put: the dispatch token's holder. Everything else any. Locks: STORE_INDEX_SYNC,
+ * STORE_INDEX. Failure modes: a failed write leaves the keys in the ring and is tried again, as
+ * long as there is room the dispatcher does not notice. A failed sync is final: nothing is applied
+ * any more, and whoever meets that next, putter or queue flusher, latches the store.
  */
 #include "broker/store/index_internal.h"
 
@@ -115,11 +115,12 @@ static enum tern_code apply_run(struct index_service *index, bool *progress)
 enum tern_code index_apply(struct index_service *index)
 {
     bool progress = true;
-    enum tern_code code = TERN_OK;
+    enum tern_code code = (enum tern_code)atomic_load(&index->failed);
     if (index->read_only)
         return TERN_OK;
+    uint64_t goal = atomic_load_explicit(&index->head, memory_order_acquire);
     lock_acquire(&index->lock);
-    while (progress && code == TERN_OK)
+    while (progress && code == TERN_OK && atomic_load(&index->tail) < goal)
         code = apply_run(index, &progress);
     lock_release(&index->lock);
     return code;
@@ -146,7 +147,7 @@ static int64_t apply_step(void *arg, int64_t now_ns)
     index->apply_due = 0;
     enum tern_code code = index_apply(index);
     if (code == TERN_OK)
-        code = index_files_seal_full(index);
+        code = index_files_sync_full(index);
     if (code) {
         log_error(index->env->log, "index_apply_failed", "cause=%s dir=%s", tern_code_name(code),
                   index->dir);
@@ -284,7 +285,7 @@ enum tern_code index_service_create(const struct env *env, const char *dir, uint
     index->trailing_phys = -1;
     atomic_init(&index->last_phys, -1);
     memcpy(index->dir, dir, strlen(dir) + 1);
-    lock_init(&index->seal_lock, LOCK_STORE_QUEUES);
+    lock_init(&index->sync_lock, LOCK_STORE_INDEX_SYNC);
     lock_init(&index->lock, LOCK_STORE_INDEX);
     enum tern_code code = TERN_OK;
     if (!read_only) {
@@ -311,6 +312,6 @@ void index_service_destroy(struct index_service *index)
     free(index->ring);
     index_scratch_fini(&index->scratch);
     lock_fini(&index->lock);
-    lock_fini(&index->seal_lock);
+    lock_fini(&index->sync_lock);
     free(index);
 }

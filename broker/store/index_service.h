@@ -15,14 +15,30 @@ MUST_CHECK enum tern_code index_service_create(const struct env *env, const char
                                                struct index_service **out);
 void index_service_destroy(struct index_service *index);
 
+/* What recovery knows when it comes to the index. */
+struct index_recovery {
+    bool clean;      /* no abort mark */
+    int64_t safe_ms; /* the checkpoint's */
+    int64_t
+        durable_phys; /* records before are indexed on the disk, by the flush mark; 0: unknown */
+    int64_t log_end;
+};
+enum index_state {
+    INDEX_WHOLE,  /* all that was dispatched is in it */
+    INDEX_BEHIND, /* all before durable_phys is */
+    INDEX_LOST    /* it ends where mending says, and not even the flush mark is right any more */
+};
 /*
- * Finds the files. After a crash (`clean` false) those whose endTimestamp is beyond safe_ms (the
- * checkpoint's) were not synced: removed, the replay builds them again. *end_phys: indexed up to
- * here, 0 when empty.
+ * Finds the files and decides about each; nothing is changed. INDEX_LOST: the caller takes back
+ * what the flush mark says of the index, durably, before mending.
  */
-MUST_CHECK enum tern_code index_service_recover(struct index_service *index, bool clean,
-                                                int64_t safe_ms, int64_t *end_phys,
-                                                struct tern_error *err);
+MUST_CHECK enum tern_code index_service_load(struct index_service *index,
+                                             const struct index_recovery *input,
+                                             enum index_state *state, struct tern_error *err);
+/* Mends and removes. *end_phys: position of the last record in the files, 0 when there is none. */
+MUST_CHECK enum tern_code index_service_mend(struct index_service *index,
+                                             const struct index_recovery *input, int64_t *end_phys,
+                                             struct tern_error *err);
 
 /* Indexes one record's UNIQ_KEY and KEYS; records before the indexed end are skipped. @thread
  * dispatch token */
@@ -41,13 +57,16 @@ MUST_CHECK enum tern_code index_service_query(struct index_service *index, const
                                               void *arg);
 void index_service_range(struct index_service *index, int64_t *begin_ms, int64_t *end_ms,
                          int64_t *end_phys);
-/* Syncs everything; *safe_ms is what the checkpoint may say then. */
-MUST_CHECK enum tern_code index_service_flush(struct index_service *index, int64_t *safe_ms,
-                                              struct tern_error *err);
+/*
+ * Brings every key put until now to the disk, while puts go on. *safe_ms is what the checkpoint may
+ * say then; noted_ms is what it says already.
+ */
+MUST_CHECK enum tern_code index_service_sync(struct index_service *index, int64_t noted_ms,
+                                             int64_t *safe_ms, struct tern_error *err);
+/* The same at the end, when nobody puts: no file keeps the unfinished mark. */
+MUST_CHECK enum tern_code index_service_finish(struct index_service *index, int64_t *safe_ms,
+                                               struct tern_error *err);
 MUST_CHECK enum tern_code index_service_expire(struct index_service *index, int64_t log_min,
                                                struct tern_error *err);
-/* After a cut of the log: forgets files that index at or beyond log_end. */
-MUST_CHECK enum tern_code index_service_cut(struct index_service *index, int64_t log_end,
-                                            struct tern_error *err);
 
 #endif

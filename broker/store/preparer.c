@@ -68,6 +68,13 @@ struct preparer {
 
 /* ---- making ---- */
 
+/* A file that stays behind only takes room until the next start. */
+static void remove_prepared(struct preparer *p, const char *path)
+{
+    if (fs_unlink(p->env->fs, path))
+        log_warn(p->env->log, "store.prepared_left", "path=\"%s\"", path);
+}
+
 /* Opens and reserves one file; *path is its name in prepared/. @blocks on the disk */
 static enum tern_code make_file(struct preparer *p, char path[FS_PATH_BYTES], struct segment **out)
 {
@@ -84,14 +91,13 @@ static enum tern_code make_file(struct preparer *p, char path[FS_PATH_BYTES], st
     code = file_reserve(file, 0, p->options.log->segments.bytes);
     if (!code)
         code = file_sync(file); /* its length: a segment in commitlog/ is never short */
-    if (code) {
+    if (code)
         file_close(file);
-        if (fs_unlink(p->env->fs, path) != TERN_OK)
-            log_warn(p->env->log, "store.prepared_left", "path=\"%s\"", path);
-        return code;
-    }
-    *out = segment_create(file, 0);
-    return *out ? TERN_OK : TERN_NO_MEMORY; /* the file is overwritten by the next attempt */
+    else if (!(*out = segment_create(file, 0)))
+        code = TERN_NO_MEMORY;
+    if (code)
+        remove_prepared(p, path);
+    return code;
 }
 
 /* MAKING ends: READY with a segment, else EMPTY until the retry. */
@@ -179,8 +185,7 @@ static bool on_leftover(void *arg, const char *name, bool is_dir)
         p->number = strtoull(name + 8, NULL, 10);
         return true;
     }
-    if (fs_unlink(p->env->fs, path))
-        log_warn(p->env->log, "store.prepared_left", "path=\"%s\"", path);
+    remove_prepared(p, path);
     return true;
 }
 
@@ -263,8 +268,7 @@ static bool zero_step(struct preparer *p)
 /* A file whose zeros could not be synced is not handed out: its pages are in doubt. */
 static void drop_ready(struct preparer *p)
 {
-    if (fs_unlink(p->env->fs, p->ready_path))
-        log_warn(p->env->log, "store.prepared_left", "path=\"%s\"", p->ready_path);
+    remove_prepared(p, p->ready_path);
     segment_unref(p->ready);
     lock_acquire(&p->lock);
     p->ready = NULL;
@@ -381,7 +385,8 @@ static enum take_how take_begin(struct preparer *p, bool may_wait, int64_t now_n
 }
 
 /* What is to be done about a rename that failed: keep the file for another try, or latch. */
-static void take_failed(struct preparer *p, enum tern_code code, struct segment *segment)
+static void take_failed(struct preparer *p, enum tern_code code, struct segment *segment,
+                        const char *path)
 {
     atomic_store(&p->options.gate->segment_code, code);
     if (code != TERN_NO_SPACE)
@@ -396,8 +401,10 @@ static void take_failed(struct preparer *p, enum tern_code code, struct segment 
     }
     p->retry_ns = retry_ns;
     lock_release(&p->lock);
-    if (!keep)
+    if (!keep) { /* the task has begun another one */
+        remove_prepared(p, path);
         segment_unref(segment);
+    }
 }
 
 enum tern_code preparer_take(struct preparer *p, int64_t base, bool may_wait, struct segment **out)
@@ -418,7 +425,7 @@ enum tern_code preparer_take(struct preparer *p, int64_t base, bool may_wait, st
     }
     enum tern_code code = move_in(p, segment, path, base);
     if (code)
-        take_failed(p, code, segment);
+        take_failed(p, code, segment, path);
     else
         *out = segment;
     return code;

@@ -16,8 +16,6 @@ struct preparer_options {
     struct commit_log *log;
     struct gate *gate;
     const char *root;
-    bool keep_leftovers; /* the store was closed cleanly: a prepared file of full length can be used
-                          */
     /* A segment that preparer_take() had to leave is ready now. May be called on any thread. */
     void (*on_ready)(void *arg);
     void *arg;

@@ -4,15 +4,18 @@
  * Place: behind the dispatcher. Consume queues are derived: what is lost of them the log brings
  * back, so they are written lazily (every interval_ms) and synced rarely (every minute), and never
  * on the flusher's task, whose latency producers feel. The checkpoint records how far that has
- * come; it is written after the sync that makes it true, with times that were taken before it.
+ * come; it is written after the sync that makes it true, with times that were taken before it. The
+ * index is treated alike, so that a crash costs at most what came since the last round.
  *
- *   flushed ──wake──► write tails ── interval ──► write tails … ── 60 s ──► sync queues, write
- * checkpoint └── every 5 s: sync the flush mark nothing new and all durable: sleep without deadline
+ *   flushed ──wake──► write tails ── interval ──► write tails … ── 60 s ──► sync queues and index,
+ *                          └── every 5 s: sync the flush mark               write the checkpoint
+ *
+ *   nothing new and all durable: sleep without deadline
  *
  * Threads: the task; finish() in the closing thread afterwards.
  * Failure modes: a full disk closes the gate for appends until a later round gets through (the
- * tails stay in memory); any other failed write or sync latches the store, since a queue that
- * cannot be written would fall behind the log for good.
+ * tails stay in memory); any other failed write, and every failed sync, latches the store, since a
+ * queue that cannot be written would fall behind the log for good.
  */
 #include "broker/store/queue_flusher.h"
 
@@ -63,30 +66,34 @@ static enum tern_code sync_mark(struct queue_flusher *q, struct tern_error *err)
     return TERN_OK;
 }
 
-/*
- * When the index has got no entry since it was synced, everything dispatched until now is indexed
- * durably. The index itself is synced only at the end: it would cost random writes each time.
- */
-static void note_indexed(struct queue_flusher *q, int64_t position)
+/* The index, to the end or while it goes on; raises what the checkpoint may say. */
+static enum tern_code sync_index(struct queue_flusher *q, bool last, struct tern_error *err)
 {
-    int64_t begin_ms;
-    int64_t end_ms;
-    int64_t end_phys;
-    if (!q->options.index)
-        return;
-    index_service_range(q->options.index, &begin_ms, &end_ms, &end_phys);
-    if (end_phys == q->options.index_synced_end)
-        flush_mark_set_indexed(q->options.mark, position);
+    struct index_service *index = q->options.index;
+    int64_t *noted_ms = &q->options.checkpoint.index_ms;
+    int64_t safe_ms = 0;
+    if (!index)
+        return TERN_OK;
+    enum tern_code code = last ? index_service_finish(index, &safe_ms, err)
+                               : index_service_sync(index, *noted_ms, &safe_ms, err);
+    if (!code && safe_ms > *noted_ms)
+        *noted_ms = safe_ms;
+    return code;
 }
 
-/* Queues and checkpoint to the disk. */
-static enum tern_code flush_durable(struct queue_flusher *q, struct tern_error *err)
+/*
+ * Queues, index and checkpoint to the disk; then everything dispatched until this began is durably
+ * indexed, too, and the flush mark's next writing says so.
+ */
+static enum tern_code flush_durable(struct queue_flusher *q, bool last, struct tern_error *err)
 {
     struct checkpoint *checkpoint = &q->options.checkpoint;
     int64_t physic_ms = flusher_physic_ms(q->options.flusher);
     int64_t logics_ms = dispatched_ms(q);
     int64_t position = dispatcher_position(q->options.dispatcher);
     enum tern_code code = queue_table_flush(q->options.queues, true, err);
+    if (!code)
+        code = sync_index(q, last, err);
     if (code)
         return code;
     if (physic_ms > checkpoint->physic_ms)
@@ -96,7 +103,8 @@ static enum tern_code flush_durable(struct queue_flusher *q, struct tern_error *
     code = checkpoint_write(q->env, q->checkpoint_path, checkpoint, err);
     if (code)
         return code;
-    note_indexed(q, position);
+    if (q->options.index)
+        flush_mark_set_indexed(q->options.mark, position);
     q->written_pos = position;
     q->durable_pos = position;
     return TERN_OK;
@@ -136,10 +144,14 @@ static int64_t next_deadline(const struct queue_flusher *q)
 static enum tern_code do_round(struct queue_flusher *q, int64_t now_ns, struct tern_error *err)
 {
     enum tern_code code = TERN_OK;
-    if (now_ns >= q->thorough_ns && dispatcher_position(q->options.dispatcher) != q->durable_pos)
-        code = flush_durable(q, err);
+    bool thorough =
+        now_ns >= q->thorough_ns && dispatcher_position(q->options.dispatcher) != q->durable_pos;
+    if (thorough)
+        code = flush_durable(q, false, err);
     else if (now_ns >= q->next_ns)
         code = write_tails(q, err);
+    if (thorough || now_ns >= q->next_ns)
+        atomic_store(&q->options.gate->queues_full, code == TERN_NO_SPACE);
     if (!code && now_ns >= q->mark_ns && commit_log_flushed(q->options.log) != q->mark_pos)
         code = sync_mark(q, err);
     if (now_ns >= q->thorough_ns && code != TERN_NO_SPACE)
@@ -174,7 +186,6 @@ static int64_t queue_flusher_step(void *arg, int64_t now_ns)
         return SCHED_NEVER;
     struct tern_error err = {TERN_OK, ""};
     enum tern_code code = do_round(q, now_ns, &err);
-    atomic_store(&q->options.gate->queues_full, code == TERN_NO_SPACE);
     if (code && code != TERN_NO_SPACE) {
         q->failed = true;
         gate_latch(q->options.gate, code, error_text(&err, code));
@@ -202,7 +213,7 @@ enum tern_code queue_flusher_create(const struct env *env,
     int64_t now_ns = clock_mono_ns(env->clock);
     q->thorough_ns = now_ns + ms_to_ns(QUEUE_FLUSH_THOROUGH_MS);
     q->mark_ns = now_ns + ms_to_ns(FLUSH_MARK_SYNC_MS);
-    q->written_pos = dispatcher_position(options->dispatcher);
+    q->written_pos = options->durable ? dispatcher_position(options->dispatcher) : -1;
     q->durable_pos = q->written_pos;
     q->mark_pos = commit_log_flushed(options->log);
     enum tern_code code = fs_join(q->checkpoint_path, options->root, "checkpoint");
@@ -222,18 +233,7 @@ enum tern_code queue_flusher_finish(struct queue_flusher *q, struct tern_error *
     q->task = NULL;
     if (q->failed)
         return error_set(err, TERN_IO, "an earlier write of queues or checkpoint failed");
-    int64_t safe_ms = 0;
-    enum tern_code code = TERN_OK;
-    if (q->options.index) {
-        code = index_service_flush(q->options.index, &safe_ms, err);
-        if (!code && safe_ms > q->options.checkpoint.index_ms)
-            q->options.checkpoint.index_ms = safe_ms;
-        int64_t begin_ms;
-        int64_t end_ms;
-        index_service_range(q->options.index, &begin_ms, &end_ms, &q->options.index_synced_end);
-    }
-    if (!code)
-        code = flush_durable(q, err);
+    enum tern_code code = flush_durable(q, true, err);
     if (!code && flush_mark_set(q->options.mark, commit_log_flushed(q->options.log)))
         code = error_set_errno(err, TERN_IO, errno, "%s/ternmq/flushed: cannot write",
                                q->options.root);

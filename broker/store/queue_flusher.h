@@ -1,6 +1,6 @@
 /*
- * The queue flusher: writes consume queue tails, and now and then makes queues, checkpoint and
- * flush mark durable. Internal to the store.
+ * The queue flusher: writes consume queue tails, and now and then makes queues, index, checkpoint
+ * and flush mark durable. Internal to the store.
  */
 #ifndef STORE_QUEUE_FLUSHER_H
 #define STORE_QUEUE_FLUSHER_H
@@ -14,7 +14,7 @@ struct queue_flusher;
 struct queue_table;
 
 enum {
-    QUEUE_FLUSH_THOROUGH_MS = 60000, /* queues and checkpoint to the disk, RocketMQ's interval */
+    QUEUE_FLUSH_THOROUGH_MS = 60000, /* all that is derived to the disk, RocketMQ's interval */
     FLUSH_MARK_SYNC_MS = 5000
 };
 
@@ -22,12 +22,12 @@ struct queue_flusher_options {
     struct commit_log *log;
     struct queue_table *queues;
     struct index_service *index; /* NULL: not kept */
-    int64_t index_synced_end;    /* what of it is on disk already ends here */
     struct dispatcher *dispatcher;
     struct flusher *flusher;
     struct flush_mark *mark;
     struct gate *gate;
     struct checkpoint checkpoint; /* as on disk */
+    bool durable;                 /* so is all that is dispatched: the last stop was clean */
     const char *root;
     int64_t interval_ms;
 };

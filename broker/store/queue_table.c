@@ -61,7 +61,7 @@ enum tern_code queue_table_create(const struct env *env, const char *dir, int64_
     table->next_serial = 1;
     snprintf(table->dir, sizeof table->dir, "%s", dir);
     lock_init(&table->lock, LOCK_STORE_QUEUES);
-    lock_init(&table->flush_lock, LOCK_STORE_QUEUES);
+    lock_init(&table->flush_lock, LOCK_STORE_TEND);
     table->buckets = calloc(TABLE_BUCKETS_MIN, sizeof(struct consume_queue *));
     table->topics = calloc(TABLE_BUCKETS_MIN, sizeof(struct queue_topic *));
     if (!table->buckets || !table->topics ||
@@ -230,7 +230,7 @@ static struct consume_queue *add(struct queue_table *table, uint64_t hash, const
     atomic_init(&q->refs, 2); /* the table's and the caller's */
     q->file_first = q->dirty_from = q->last_phys = -1;
     q->empty = true;
-    lock_init(&q->io_lock, LOCK_STORE_INDEX);
+    lock_init(&q->io_lock, LOCK_STORE_CQ_FILES);
     lock_init(&q->lock, LOCK_STORE_CQ);
     if (queue_id > q->topic->last_queue_id)
         q->topic->last_queue_id = queue_id;
@@ -307,8 +307,21 @@ int32_t queue_table_last_queue(struct queue_table *table, const char *topic)
 
 /* ---- deleting a topic ---- */
 
-/* Takes the topic's queues out of the table, linked by `next` with the table's references. @locks
- * holds:table->lock */
+/* From here on nothing more is written for the queue: io_lock keeps a put that fills its ring out.
+ */
+static void mark_dead(struct consume_queue *queue)
+{
+    lock_acquire(&queue->io_lock);
+    lock_acquire(&queue->lock);
+    atomic_store_explicit(&queue->dead, true, memory_order_release);
+    lock_release(&queue->lock);
+    lock_release(&queue->io_lock);
+}
+
+/*
+ * Takes the topic's queues out of the table, dead, linked by `next` with the table's references.
+ * @locks holds:flush_lock,table->lock
+ */
 static struct consume_queue *unlink_topic(struct queue_table *table, struct queue_topic *topic)
 {
     struct consume_queue *gone = NULL;
@@ -317,6 +330,7 @@ static struct consume_queue *unlink_topic(struct queue_table *table, struct queu
         while (*at) {
             struct consume_queue *q = *at;
             if (q->topic == topic) {
+                mark_dead(q);
                 *at = q->next;
                 q->next = gone;
                 gone = q;
@@ -334,42 +348,16 @@ static struct consume_queue *unlink_topic(struct queue_table *table, struct queu
     return gone;
 }
 
-/*
- * From here on nothing more is written for the topic's queues: flush_lock keeps flush and expiry
- * out, io_lock a put that fills its ring.
- */
-static enum tern_code mark_dead(struct queue_table *table, const char *topic)
-{
-    struct consume_queue **queues;
-    uint32_t count;
-    enum tern_code code = queue_table_snapshot(table, &queues, &count);
-    lock_acquire(&table->flush_lock);
-    for (uint32_t i = 0; i < count; i++) {
-        struct consume_queue *q = queues[i];
-        if (strcmp(q->topic->name, topic) != 0)
-            continue;
-        lock_acquire(&q->io_lock);
-        lock_acquire(&q->lock);
-        q->dead = true;
-        lock_release(&q->lock);
-        lock_release(&q->io_lock);
-    }
-    lock_release(&table->flush_lock);
-    for (uint32_t i = 0; i < count; i++)
-        consume_queue_unref(queues[i]);
-    free(queues);
-    return code;
-}
-
 enum tern_code queue_table_delete_topic(struct queue_table *table, const char *topic,
                                         struct tern_error *err)
 {
     char from[FS_PATH_BYTES];
     char to[FS_PATH_BYTES];
     size_t len = strlen(topic);
-    enum tern_code code = mark_dead(table, topic);
-    if (code || (code = fs_join(from, table->dir, topic)) != TERN_OK)
+    enum tern_code code = fs_join(from, table->dir, topic);
+    if (code)
         return error_set(err, code, "deleting the queues of topic %s", topic);
+    lock_acquire(&table->flush_lock); /* no flush, no expiry meanwhile */
     lock_acquire(&table->lock);
     struct queue_topic *t = topic_find(table, hash_name(topic, len), topic, len);
     struct consume_queue *gone = t ? unlink_topic(table, t) : NULL;
@@ -378,6 +366,7 @@ enum tern_code queue_table_delete_topic(struct queue_table *table, const char *t
     code = n < FS_PATH_BYTES ? fs_rename(table->env->fs, from, to) : TERN_TOO_LARGE;
     int saved = errno;
     lock_release(&table->lock);
+    lock_release(&table->flush_lock);
     while (gone) {
         struct consume_queue *next = gone->next;
         file_cache_forget_owner(table->files, gone->serial);

@@ -18,6 +18,9 @@ struct file_cache;
 
 enum { QUEUE_UNIT_BYTES = 20, QUEUES_MAX = 1000000 };
 
+/* No queue offset is above: positions in files of any allowed length stay within 63 bits. */
+#define QUEUE_OFFSET_MAX ((INT64_MAX - 4 * (int64_t)INT32_MAX) / QUEUE_UNIT_BYTES)
+
 struct queue_unit {
     int64_t phys_off;
     int32_t size;
@@ -58,6 +61,12 @@ void consume_queue_unref(struct consume_queue *queue);
 /* Next offset to be given out; the append token owns it. Set from the max offset after recovery. */
 int64_t consume_queue_next(const struct consume_queue *queue);
 void consume_queue_set_next(struct consume_queue *queue, int64_t offset);
+
+/* Whether its topic was deleted: it takes nothing any more, and a new one may have its name.
+ * @thread any */
+bool consume_queue_dead(const struct consume_queue *queue);
+/* Whether the record says that it belongs to this queue. @thread any */
+bool consume_queue_is_of(const struct consume_queue *queue, const struct record *record);
 
 /* Offsets of units that can be read now: [min, max). @thread any */
 int64_t consume_queue_min(const struct consume_queue *queue);

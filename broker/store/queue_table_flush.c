@@ -15,6 +15,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+enum { WRITE_BACK_FROM = 64 };
+
 void queue_table_touch(struct queue_table *table, struct consume_queue *queue)
 {
     if (atomic_load_explicit(&queue->touched, memory_order_acquire) ||
@@ -48,7 +50,8 @@ static void collect_touched(struct queue_table *table)
     }
 }
 
-/* Whether the queue can leave the list. @locks holds:flush_lock */
+/* Whether the queue can leave the list: nothing of it is unwritten or unsynced. @locks
+ * holds:flush_lock */
 static bool settled(struct consume_queue *queue)
 {
     int64_t max = consume_queue_max(queue);
@@ -62,40 +65,66 @@ static bool settled(struct consume_queue *queue)
     return clean;
 }
 
-static enum tern_code flush_one(struct consume_queue *queue, bool durable, bool *made_dirs,
-                                struct tern_error *err)
+/* Writes the tails of all on the list; *dirty of them have something to sync then. @locks
+ * holds:flush_lock */
+static enum tern_code write_all(struct queue_table *table, uint32_t *dirty, struct tern_error *err)
 {
-    enum tern_code code = queue_write_out(queue);
-    if (code)
-        return error_set_errno(err, code, errno, "writing consume queue %s/%d", queue->topic->name,
-                               queue->queue_id);
-    if (!durable)
-        return TERN_OK;
-    lock_acquire(&queue->lock);
-    *made_dirs |= queue->dirs_dirty;
-    lock_release(&queue->lock);
-    code = queue_sync(queue);
-    if (code)
-        return error_set_errno(err, code, errno, "syncing consume queue %s/%d", queue->topic->name,
-                               queue->queue_id);
-    return TERN_OK;
+    enum tern_code result = TERN_OK;
+    *dirty = 0;
+    for (struct consume_queue *q = table->tended; q; q = q->tend_next) {
+        enum tern_code code = queue_write_out(q);
+        if (code && !result)
+            result = error_set_errno(err, code, errno, "writing consume queue %s/%d",
+                                     q->topic->name, q->queue_id);
+        lock_acquire(&q->lock);
+        *dirty += q->dirty_from >= 0 || q->dirs_dirty;
+        lock_release(&q->lock);
+    }
+    return result;
+}
+
+/*
+ * Syncs all on the list. Each sync that has something to write waits for the file system's journal;
+ * when there are many, one writing of everything first leaves them little to do.
+ * @locks holds:flush_lock
+ */
+static enum tern_code sync_all(struct queue_table *table, uint32_t dirty, struct tern_error *err)
+{
+    enum tern_code result = TERN_OK;
+    bool made_dirs = false;
+    if (dirty >= WRITE_BACK_FROM)
+        fs_write_back(table->env->fs, table->dir);
+    for (struct consume_queue *q = table->tended; q; q = q->tend_next) {
+        lock_acquire(&q->lock);
+        made_dirs |= q->dirs_dirty;
+        lock_release(&q->lock);
+        enum tern_code code = queue_sync(q);
+        if (code && !result)
+            result = error_set_errno(err, code, errno, "syncing consume queue %s/%d",
+                                     q->topic->name, q->queue_id);
+    }
+    if (made_dirs && !result) {
+        result = fs_sync_dir(table->env->fs, table->dir);
+        if (result)
+            error_set_errno(err, result, errno, "syncing folder %s", table->dir);
+    }
+    return result;
 }
 
 enum tern_code queue_table_flush(struct queue_table *table, bool durable, struct tern_error *err)
 {
-    enum tern_code result = TERN_OK;
-    bool made_dirs = false;
+    uint32_t dirty;
     if (table->read_only)
         return TERN_OK;
     lock_acquire(&table->flush_lock);
     collect_touched(table);
+    enum tern_code code = write_all(table, &dirty, err);
+    if (durable && !code)
+        code = sync_all(table, dirty, err);
     struct consume_queue **at = &table->tended;
     while (*at) {
         struct consume_queue *q = *at;
-        enum tern_code code = flush_one(q, durable, &made_dirs, result ? NULL : err);
-        if (code && !result)
-            result = code;
-        if (code || !settled(q)) {
+        if (!settled(q)) {
             at = &q->tend_next;
             continue;
         }
@@ -103,13 +132,8 @@ enum tern_code queue_table_flush(struct queue_table *table, bool durable, struct
         q->tended = false;
         consume_queue_unref(q);
     }
-    if (made_dirs && !result) {
-        result = fs_sync_dir(table->env->fs, table->dir);
-        if (result)
-            error_set_errno(err, result, errno, "syncing folder %s", table->dir);
-    }
     lock_release(&table->flush_lock);
-    return result;
+    return code;
 }
 
 /* @locks holds:flush_lock */

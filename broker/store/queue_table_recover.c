@@ -122,7 +122,7 @@ static enum tern_code find_files(struct recover *r, struct consume_queue *queue,
     if (!code && !starts)
         code = TERN_NO_MEMORY;
     for (size_t i = 0; !code && i < names.count; i++) {
-        if (!parse_number(names.items[i], FILE_NAME_DIGITS, INT64_MAX - table->file_bytes,
+        if (!parse_number(names.items[i], FILE_NAME_DIGITS, QUEUE_OFFSET_MAX * QUEUE_UNIT_BYTES,
                           &starts[count]))
             log_warn(table->env->log, "queue_file_ignored", "path=%s/%s cause=name", path,
                      names.items[i]);

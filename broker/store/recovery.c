@@ -14,7 +14,7 @@
  * is cut.
  *   - damage: a place that had been flushed is not whole any more, with whole records behind it.
  * Cutting would silently lose acknowledged messages, so the store refuses to open (TERN_CORRUPT)
- * and nothing is changed; `mqstore repair` is the person's decision.
+ * and nothing is changed; what to give up is a person's decision (docs/store-format.md).
  *
  * The evidence that a bad place had been flushed, any one suffices when a whole record lies behind
  * it:
@@ -171,9 +171,9 @@ static enum tern_code on_damage(const struct recovery_input *input, int64_t end,
     return error_set(err, TERN_CORRUPT,
                      "%s/%020" PRId64 ": no whole record at byte %" PRId64 " (log offset %" PRId64
                      "), which had been flushed, and whole records follow from log offset %" PRId64
-                     "; nothing was changed; look with `mqstore verify %s`, then run "
-                     "`mqstore repair %s`",
-                     set->dir, base, end - base, end, behind, input->root, input->root);
+                     "; nothing was changed; put the segment back from a copy, or move it and the "
+                     "later ones out of this folder to go on without their messages",
+                     set->dir, base, end - base, end, behind);
 }
 
 /* What is cut is said once, louder when it had been flushed. */

@@ -9,7 +9,6 @@
 
 struct recovery_input {
     struct commit_log *log;
-    const char *root;
     bool clean; /* no abort mark */
     struct checkpoint checkpoint;
     bool mark_known; /* the flush mark could be read: */

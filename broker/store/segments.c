@@ -173,8 +173,9 @@ static enum tern_code check_bases(const struct load *load, struct tern_error *er
             return error_set(err, TERN_CORRUPT,
                              "%s: segment %020" PRId64 " is missing before %020" PRId64
                              " (or mappedFileSizeCommitLog=%" PRId64
-                             " is not what this store was made with); restore it or run "
-                             "`mqstore repair`",
+                             " is not what this store was made with); put it back from a copy, or "
+                             "move the segments on one side of the gap out of this folder to go "
+                             "on without their messages",
                              set->dir, load->bases[i - 1] + set->bytes, load->bases[i], set->bytes);
     }
     return TERN_OK;

@@ -96,12 +96,12 @@ static enum tern_code start_flushers(struct store *store)
         .log = store->log,
         .queues = store->queues,
         .index = store->index,
-        .index_synced_end = store->index_synced_end,
         .dispatcher = store->dispatcher,
         .flusher = store->flusher,
         .mark = store->mark,
         .gate = &store->gate,
         .checkpoint = store->checkpoint,
+        .durable = store->recovery.clean,
         .root = store->root,
         .interval_ms = o->queue_flush_interval_ms,
     };

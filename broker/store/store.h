@@ -132,7 +132,11 @@ struct store_append {
     void (*on_appended)(struct store_append *append);
 
     /* set before on_appended */
-    enum tern_code result; /* OK, NO_SPACE, SERVICE_NOT_AVAILABLE, TOO_LARGE, LIMIT, NO_MEMORY */
+    /*
+     * OK; MESSAGE_ILLEGAL: not `count` whole records of the queue; TOPIC_NOT_EXIST: deleted since
+     * the queue was asked for; NO_SPACE, SERVICE_NOT_AVAILABLE, TOO_LARGE, LIMIT, NO_MEMORY
+     */
+    enum tern_code result;
     int64_t
         first_queue_off; /* of the first record; 0 for types that take none (prepared, rollback) */
     int64_t first_phys_off;

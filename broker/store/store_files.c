@@ -88,24 +88,12 @@ enum tern_code store_path(const struct store *store, const char *name, char out[
     return code ? error_set(err, code, "%s/%s: path too long", store->root, name) : TERN_OK;
 }
 
-/* Syncs the folder that holds `path`, so that its entry there is durable. */
-static enum tern_code sync_parent(const struct store *store, const char *path)
-{
-    char parent[FS_PATH_BYTES];
-    snprintf(parent, sizeof parent, "%s", path);
-    char *slash = strrchr(parent, '/');
-    if (!slash)
-        return fs_sync_dir(store->env->fs, ".");
-    slash[slash == parent ? 1 : 0] = 0;
-    return fs_sync_dir(store->env->fs, parent);
-}
-
 static enum tern_code make_folders(struct store *store, struct tern_error *err)
 {
     bool made = !fs_exists(store->env->fs, store->root);
     enum tern_code code = fs_mkdirs(store->env->fs, store->root);
     if (!code && made)
-        code = sync_parent(store, store->root);
+        code = fs_sync_parent(store->env->fs, store->root);
     if (code)
         return error_set_errno(err, code, errno, "%s: cannot create", store->root);
     made = false;

@@ -50,10 +50,10 @@ struct store {
     struct appender *appender;
     struct retention *retention;
     struct store_recovery recovery;
-    int64_t indexed;          /* by the flush mark, before this start */
-    int64_t index_synced_end; /* indexed and synced up to here when it was recovered */
-    int64_t checked_from;     /* recovery checked the log's records from here on */
-    bool log_was_missing;     /* there was no segment at all */
+    int64_t indexed;      /* durably, by the flush mark as it was before this start */
+    int64_t checked_from; /* recovery checked the log's records from here on */
+    bool as_closed;       /* the log ends where a clean stop of ours left it */
+    bool log_was_missing; /* there was no segment at all */
 
     _Atomic uint64_t get_found, get_missed, get_again; /* counted by store_get() */
 };

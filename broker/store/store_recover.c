@@ -4,9 +4,15 @@
  * Place: the middle of store_open(), between the opening of the files and the start of the tasks.
  *
  * After a crash (an abort mark) records are dispatched again from where the log was checked, which
- * is before everything not known durable; after a clean stop from the end of what the queues hold.
- * After a crash they also begin no later than where the index certainly ends. A log without
- * segments makes the queues begin anew, as in RocketMQ, and is reported as an error.
+ * is before everything not known durable, and no later than where the index certainly ends. After a
+ * clean stop of ours nothing is: all was dispatched, and the queues of deleted topics stay away.
+ * After one of RocketMQ's, or when no queue is left (whoever wants them built anew removes
+ * consumequeue/), it goes from the end of what the queues hold. A log without segments makes the
+ * queues begin anew, as in RocketMQ, and is reported as an error.
+ *
+ * A clean stop has also synced every queue: the abort mark is removed only after the last thorough
+ * flush went through, and that covers each queue written to since it was opened, since all writing
+ * puts a queue on the flush's list (queue_table_touch). So a clean start cuts none of them again.
  *
  * Threads: the opening one. Failure modes: the first error ends the opening; what was cut or
  * dispatched until then is found in order by the next one.
@@ -29,31 +35,21 @@ static void on_dispatch_error(void *arg, enum tern_code code, const char *text)
     gate_latch(&store->gate, code, text);
 }
 
-static bool count_entry(void *arg, const char *name, bool is_dir)
+/* Writes what the mark says now, durably. */
+static enum tern_code write_mark(struct store *store, int64_t flushed, int64_t indexed,
+                                 struct tern_error *err)
 {
-    (void)name;
-    (void)is_dir;
-    (*(int *)arg)++;
-    return true;
-}
-
-static enum tern_code count_index_files(struct store *store, int *count, struct tern_error *err)
-{
-    char dir[FS_PATH_BYTES];
-    *count = 0;
-    enum tern_code code = store_path(store, "index", dir, err);
-    if (!code && fs_exists(store->env->fs, dir)) {
-        code = fs_list(store->env->fs, dir, count_entry, count);
-        if (code)
-            error_set_errno(err, code, errno, "%s: cannot list", dir);
-    }
-    return code;
+    flush_mark_set_indexed(store->mark, indexed);
+    enum tern_code code = flush_mark_set(store->mark, flushed);
+    if (!code)
+        code = flush_mark_sync(store->mark);
+    return code ? error_set_errno(err, code, errno, "%s/ternmq/flushed: cannot write", store->root)
+                : TERN_OK;
 }
 
 /*
- * The mark says the recovered end before anything is appended, and its file is there to stay. After
- * a crash index files may be dropped next: nothing is certain to be indexed then, whatever happens
- * in between.
+ * The mark says the recovered end before anything is appended, and its file is there to stay. What
+ * the log has lost is not indexed either.
  */
 static enum tern_code open_mark(struct store *store, const char *path, int64_t end,
                                 struct tern_error *err)
@@ -62,19 +58,11 @@ static enum tern_code open_mark(struct store *store, const char *path, int64_t e
     enum tern_code code = store_path(store, "ternmq", dir, err);
     if (!code)
         code = flush_mark_open(store->env, path, &store->mark, err);
-    int files = 0;
     if (!code)
-        code = count_index_files(store, &files, err);
-    if (code)
-        return code;
-    if (!store->recovery.clean && files > 0)
-        flush_mark_set_indexed(store->mark, 0);
-    code = flush_mark_set(store->mark, end);
-    if (!code)
-        code = flush_mark_sync(store->mark);
-    if (!code)
-        code = fs_sync_dir(store->env->fs, dir);
-    return code ? error_set_errno(err, code, errno, "%s: cannot write", path) : TERN_OK;
+        code = write_mark(store, end, store->indexed, err);
+    if (!code && (code = fs_sync_dir(store->env->fs, dir)) != TERN_OK)
+        error_set_errno(err, code, errno, "%s: cannot sync", dir);
+    return code;
 }
 
 /* The log: where it ends. */
@@ -82,7 +70,6 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
 {
     struct recovery_input input = {
         .log = store->log,
-        .root = store->root,
         .clean = store->recovery.clean,
         .checkpoint = store->checkpoint,
         .read_only = store->options.read_only,
@@ -96,10 +83,8 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
         return code;
     input.mark_known = mark.known;
     input.mark = mark.flushed;
-    store->indexed = mark.indexed;
     struct recovery_result result;
-    if (!code)
-        code = recovery_scan(&input, &result, err);
+    code = recovery_scan(&input, &result, err);
     if (!code)
         code = recovery_cut(&input, &result, err);
     if (code)
@@ -108,6 +93,8 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
     store->recovery.log_end = result.end;
     store->recovery.cut_bytes = result.cut_bytes;
     store->checked_from = result.checked_from;
+    store->as_closed = result.as_closed;
+    store->indexed = mark.indexed < result.end ? mark.indexed : result.end;
     if (store->options.read_only)
         return TERN_OK;
     code = open_mark(store, path, result.end, err);
@@ -120,38 +107,34 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
 }
 
 /*
- * The index: after a crash, or when files had to go, *from is lowered to where records have to be
- * dispatched again for it. The files that remain are whole; with none dropped, what the mark says
- * is indexed is so as well. A replay may begin at any segment's first byte, but else only where a
- * record does: the index ends in the middle of one, so its segment's beginning is taken.
+ * The index: *from is lowered to where records have to be dispatched again for it. With nothing
+ * lost that is where the flush mark says. Otherwise it is the end of the last file that remains,
+ * and since that may be in the middle of a record, its segment's beginning: a replay may begin at
+ * any segment's first byte, but else only where a record does.
  */
 static enum tern_code recover_index(struct store *store, int64_t *from, struct tern_error *err)
 {
+    const struct store_recovery *recovery = &store->recovery;
     if (!store->index)
         return TERN_OK;
-    int before = 0;
-    int after = 0;
+    const struct index_recovery input = {.clean = recovery->clean,
+                                         .safe_ms = store->checkpoint.index_ms,
+                                         .durable_phys = store->indexed,
+                                         .log_end = recovery->log_end};
+    enum index_state state = INDEX_WHOLE;
     int64_t indexed = 0;
-    enum tern_code code = count_index_files(store, &before, err);
+    enum tern_code code = index_service_load(store->index, &input, &state, err);
+    if (!code && state == INDEX_LOST && store->mark)
+        code = write_mark(store, recovery->log_end, 0, err);
     if (!code)
-        code = index_service_recover(store->index, store->recovery.clean,
-                                     store->checkpoint.index_ms, &indexed, err);
-    if (!code && !store->options.read_only)
-        code = index_service_cut(store->index, store->recovery.log_end, err);
-    if (!code)
-        code = count_index_files(store, &after, err);
-    if (code || store->options.read_only)
+        code = index_service_mend(store->index, &input, &indexed, err);
+    if (code || state == INDEX_WHOLE)
         return code;
-    int64_t begin_ms;
-    int64_t end_ms;
-    index_service_range(store->index, &begin_ms, &end_ms, &indexed);
-    store->index_synced_end = indexed;
-    if (after == before && store->indexed > indexed)
-        indexed = store->indexed;
-    if ((!store->recovery.clean || after < before) && indexed < *from) {
-        indexed -= indexed % store->options.segment_bytes;
-        log_info(store->env->log, "store.index_rebuild", "from=%" PRId64 " files_dropped=%d",
-                 indexed, before - after);
+    indexed =
+        state == INDEX_LOST ? indexed - indexed % store->options.segment_bytes : store->indexed;
+    if (indexed < *from) {
+        log_info(store->env->log, "store.index_replay", "from=%" PRId64 " lost=%d", indexed,
+                 state == INDEX_LOST);
         *from = indexed;
     }
     return TERN_OK;
@@ -162,6 +145,8 @@ enum tern_code store_recover_derived(struct store *store, struct tern_error *err
 {
     struct store_recovery *recovery = &store->recovery;
     int64_t max_phys = 0;
+    if (recovery->clean)
+        queue_table_assume_synced(store->queues);
     enum tern_code code =
         queue_table_recover(store->queues, recovery->log_min, recovery->log_end, &max_phys, err);
     if (code)
@@ -171,6 +156,8 @@ enum tern_code store_recover_derived(struct store *store, struct tern_error *err
                   "root=\"%s\" queues=%u effect=\"queues begin anew\"", store->root,
                   queue_table_count(store->queues));
     int64_t from = recovery->clean ? max_phys : store->checked_from;
+    if (store->as_closed && max_phys > 0)
+        from = recovery->log_end;
     code = recover_index(store, &from, err);
     if (code || store->options.read_only)
         return code;

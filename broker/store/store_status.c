@@ -113,6 +113,10 @@ void store_refusal_text(struct store *store, enum tern_code code, char *out, siz
                  "records of one send do not fit into a segment of "
                  "mappedFileSizeCommitLog=%" PRId64 " bytes",
                  store->options.segment_bytes);
+    else if (code == TERN_MESSAGE_ILLEGAL)
+        snprintf(out, size, "what was sent is no row of whole records of one queue");
+    else if (code == TERN_TOPIC_NOT_EXIST)
+        snprintf(out, size, "the topic was deleted while its message waited for the log");
     else if (code == TERN_LIMIT)
         snprintf(out, size, "%d requests or %d bytes wait for the log already", APPEND_REQUESTS_MAX,
                  APPEND_BYTES_MAX);

@@ -1,4 +1,9 @@
-/* Everything an application needs of TernMQ. */
+/*
+ * Everything an application needs of TernMQ.
+ *
+ * Environment: NAMESRV_ADDR names the nameservers where no option does. TERNMQ_LOG=debug, info,
+ * warn or error sends the library's log to stderr; without it the library prints nothing.
+ */
 #ifndef TERN_TERN_H
 #define TERN_TERN_H
 

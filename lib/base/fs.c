@@ -43,9 +43,37 @@ enum tern_code fs_rmdir(struct fs *fs, const char *path)
     return fs->ops->rmdir(fs, path);
 }
 
+/* What a sync did not write is gone, whatever the reason. */
+static enum tern_code sync_code(enum tern_code code)
+{
+    return code == TERN_NO_SPACE || code == TERN_NO_MEMORY || code == TERN_AGAIN ? TERN_IO : code;
+}
+
 enum tern_code fs_sync_dir(struct fs *fs, const char *path)
 {
-    return fs->ops->sync_dir(fs, path);
+    return sync_code(fs->ops->sync_dir(fs, path));
+}
+
+enum tern_code fs_sync_parent(struct fs *fs, const char *path)
+{
+    char parent[FS_PATH_BYTES];
+    int len = snprintf(parent, sizeof parent, "%s", path);
+    if (len < 0 || (size_t)len >= sizeof parent) {
+        errno = ENAMETOOLONG;
+        return TERN_TOO_LARGE;
+    }
+    char *slash = strrchr(parent, '/');
+    if (!slash)
+        return fs_sync_dir(fs, ".");
+    slash[slash == parent ? 1 : 0] = 0;
+    return fs_sync_dir(fs, parent);
+}
+
+void fs_write_back(struct fs *fs, const char *path)
+{
+    int saved = errno;
+    fs->ops->write_back(fs, path);
+    errno = saved;
 }
 
 enum tern_code fs_list(struct fs *fs, const char *path, fs_list_fn fn, void *arg)
@@ -159,7 +187,7 @@ enum tern_code file_pwrite(struct file *file, const void *buf, size_t size, int6
 
 enum tern_code file_sync(struct file *file)
 {
-    return file->ops->sync(file);
+    return sync_code(file->ops->sync(file));
 }
 
 enum tern_code file_reserve(struct file *file, int64_t offset, int64_t size)

@@ -52,6 +52,7 @@ struct fs_ops {
     enum tern_code (*list)(struct fs *, const char *path, fs_list_fn fn, void *arg);
     enum tern_code (*stat)(struct fs *, const char *path, struct fs_stat *out);
     enum tern_code (*space)(struct fs *, const char *path, struct fs_space *out);
+    void (*write_back)(struct fs *, const char *path);
 
     void (*close)(struct file *);
     enum tern_code (*pread)(struct file *, void *buf, size_t size, int64_t offset, bool nowait,
@@ -83,11 +84,18 @@ MUST_CHECK enum tern_code fs_mkdir(struct fs *fs, const char *path);
 /* All missing parents too, each made durable in its own parent; present is success. */
 MUST_CHECK enum tern_code fs_mkdirs(struct fs *fs, const char *path);
 MUST_CHECK enum tern_code fs_rmdir(struct fs *fs, const char *path);
-/* Makes creations, renames and removals in the directory durable. */
+/* Makes creations, renames and removals in the directory durable; fails as file_sync() does. */
 MUST_CHECK enum tern_code fs_sync_dir(struct fs *fs, const char *path);
+/* The same for the directory that holds `path`: its entry there is durable then. */
+MUST_CHECK enum tern_code fs_sync_parent(struct fs *fs, const char *path);
 MUST_CHECK enum tern_code fs_list(struct fs *fs, const char *path, fs_list_fn fn, void *arg);
 MUST_CHECK enum tern_code fs_stat(struct fs *fs, const char *path, struct fs_stat *out);
 MUST_CHECK enum tern_code fs_space(struct fs *fs, const char *path, struct fs_space *out);
+/*
+ * A hint: writes everything that is dirty on the file system of `path`, so that syncing many files
+ * one by one is cheap afterwards. It promises nothing, hence cannot fail. @blocks on the disk
+ */
+void fs_write_back(struct fs *fs, const char *path);
 /* Whether a file or directory is there; any error counts as absent. */
 bool fs_exists(struct fs *fs, const char *path);
 
@@ -107,8 +115,11 @@ MUST_CHECK enum tern_code file_pwritev(struct file *file, const struct iovec *io
                                        int64_t offset);
 MUST_CHECK enum tern_code file_pwrite(struct file *file, const void *buf, size_t size,
                                       int64_t offset);
-/* fdatasync. After a failure nothing is known of what was written since the last success: never
- * retry. */
+/*
+ * fdatasync. After a failure nothing is known of what was written since the last success: never
+ * retry. So the code is never one that another attempt may heal: a full disk found out so late is
+ * TERN_IO (errno tells).
+ */
 MUST_CHECK enum tern_code file_sync(struct file *file);
 /* Reserves blocks, the file grows to offset + size when it is shorter; TERN_NO_SPACE leaves it
  * usable. */

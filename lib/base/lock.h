@@ -25,9 +25,12 @@
     X(BROKER_REGISTRAR) /* state of registrations */                                               \
     X(LONG_POLL)        /* one shard of parked pulls */                                            \
     X(ACK_WAIT)         /* sends waiting for flush or replication */                               \
+    X(STORE_TEND)       /* one flush, expiry or removal of consume queues at a time */             \
     X(STORE_QUEUES)     /* table of consume queues */                                              \
-    X(STORE_INDEX)      /* index files */                                                          \
+    X(STORE_CQ_FILES)   /* writing one consume queue's files */                                    \
     X(STORE_CQ)         /* one consume queue */                                                    \
+    X(STORE_INDEX_SYNC) /* one syncing of index files at a time */                                 \
+    X(STORE_INDEX)      /* index files */                                                          \
     X(STORE_SEGMENTS)   /* list of commit log segments */                                          \
     X(STORE_APPEND)     /* queue of appends, token */                                              \
     X(STORE_FILES)      /* cache of open files */                                                  \

@@ -2,8 +2,9 @@
  * Strategies of sharing queues: see allocate.h. Pure: no state, no threads, no failure but wrong
  * input.
  *
- *   averagely, 8 queues, 3 members:   0 1 2 │ 3 4 5 │ 6 7      the first (8 mod 3) members get one
- * more
+ *   averagely, 8 queues, 3 members:   0 1 2 │ 3 4 5 │ 6 7
+ *
+ * The first (8 mod 3) members get one more.
  */
 #include "client/allocate.h"
 

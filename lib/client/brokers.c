@@ -1,22 +1,19 @@
 /*
- * The broker addresses that the routes name, and what the client tells them: heartbeats every 30 s and at
- * once when an address is new, came back, or a group was added; a goodbye when a group leaves.
+ * The broker addresses that the routes name: made when a route brings a new one, dropped when none
+ * names it any more. What is told to them is in heartbeat.c and events.c.
  *
- * A client with producers only beats masters; with consumers it beats every address, since consumers may
- * read from slaves. The answer says which address the broker sees, whose family prepared records need.
+ * Invariants: the table holds one reference to each link, a call under way another; a link that no
+ * route names any more leaves the table at once and is freed after its calls. `brokers_stale` is
+ * cleared only together with a look that found nothing missing, so that whoever finds it clear sees
+ * the whole table.
  *
- * Invariants: the table holds one reference to each link, a call under way another; a link that no route
- * names any more leaves the table at once and is freed after its calls.
- *
- * Threads: the table is protected by CLIENT. Callbacks on link threads only note what came. Failure modes: a
- * beat that fails is repeated after 30 s or when the connection comes back.
+ * Threads: any; the table is protected by CLIENT. Failure modes: an address that cannot be used is
+ * logged and left out until the next look.
  */
 #include "client/instance_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include <tern/tern.h>
 
 enum { NEW_LINKS_MAX = 64 };
 
@@ -73,25 +70,21 @@ static void list_route(struct instance *instance, const struct route *route,
 }
 
 /* Marks what the routes name, takes the rest out of the table, collects what is missing in it. */
-static void sweep(struct instance *instance, struct missing *missing,
-                  struct broker_link **gone)
+static void sweep(struct instance *instance, struct missing *missing, struct broker_link **gone)
 {
     struct broker_link *link;
     struct broker_link *next_link;
     struct topic_entry *entry;
     struct topic_entry *next_entry;
-    HASH_ITER(hh, instance->brokers, link, next_link)
-    {
+    HASH_ITER (hh, instance->brokers, link, next_link) {
         link->listed = false;
         link->master = false;
     }
-    HASH_ITER(hh, instance->topics, entry, next_entry)
-    {
+    HASH_ITER (hh, instance->topics, entry, next_entry) {
         if (entry->route)
             list_route(instance, entry->route, missing);
     }
-    HASH_ITER(hh, instance->brokers, link, next_link)
-    {
+    HASH_ITER (hh, instance->brokers, link, next_link) {
         if (link->listed)
             continue;
         HASH_DEL(instance->brokers, link);
@@ -118,7 +111,9 @@ static struct broker_link *link_create(struct instance *instance, const char *ad
     return link;
 }
 
-/* Makes a link and inserts it; false when that failed or somebody else was faster. @locks none */
+/*
+ * Makes a link and inserts it unless somebody else was faster; false when that failed. @locks none
+ */
 static bool link_add(struct instance *instance, const char *address)
 {
     struct broker_link *link = link_create(instance, address);
@@ -133,19 +128,20 @@ static bool link_add(struct instance *instance, const char *address)
     lock_release(&instance->lock);
     if (!added)
         broker_link_unref(link);
-    return added;
+    return added || present;
 }
 
-/* One round of brokers_update(); true when another one is needed. */
+/* One look at the routes; true when it added links, whose master marks need another look. */
 static bool update_once(struct instance *instance, struct missing *missing)
 {
     struct broker_link *gone = NULL;
     bool added = false;
     missing->count = 0;
     lock_acquire(&instance->lock);
-    if (instance->brokers_stale && !instance->stopping)
+    if (instance->brokers_stale && !instance->stopping) {
         sweep(instance, missing, &gone);
-    instance->brokers_stale = false;
+        instance->brokers_stale = missing->count > 0;
+    }
     lock_release(&instance->lock);
     while (gone) {
         struct broker_link *next = gone->hh.next;
@@ -154,13 +150,7 @@ static bool update_once(struct instance *instance, struct missing *missing)
     }
     for (size_t i = 0; i < missing->count; i++)
         added = link_add(instance, missing->addresses[i]) || added;
-    if (!added)
-        return false;
-    /* Master marks of new links, and addresses beyond this round's limit, need another look. */
-    lock_acquire(&instance->lock);
-    instance->brokers_stale = true;
-    lock_release(&instance->lock);
-    return true;
+    return added;
 }
 
 void brokers_update(struct instance *instance)
@@ -172,254 +162,6 @@ void brokers_update(struct instance *instance)
     while (missing && update_once(instance, missing))
         ;
     free(missing);
-}
-
-/* ---- rounds: calls to several brokers that one thread may wait for ---- */
-
-struct round {
-    _Atomic uint32_t refs; /* the maker's and one per call */
-    _Atomic uint32_t left;
-    struct sched *sched;
-    struct latch latch;
-};
-
-static void round_unref(struct round *round)
-{
-    if (round && atomic_fetch_sub_explicit(&round->refs, 1, memory_order_acq_rel) == 1)
-        free(round);
-}
-
-static struct round *round_create(struct instance *instance)
-{
-    struct round *round = calloc(1, sizeof *round);
-    if (!round)
-        return NULL;
-    round->refs = 1;
-    round->left = 1; /* the maker's, so that it is not set while calls are still being started */
-    round->sched = instance->env->sched;
-    latch_init(&round->latch);
-    return round;
-}
-
-static void round_one_done(struct round *round)
-{
-    if (round && atomic_fetch_sub_explicit(&round->left, 1, memory_order_acq_rel) == 1)
-        latch_set(round->sched, &round->latch);
-}
-
-/* Waits for all calls of the round, at most until the deadline; frees the maker's part. */
-static void round_wait(struct round *round, int64_t deadline_ns)
-{
-    if (!round)
-        return;
-    round_one_done(round);
-    /* Late answers hold the round themselves. */
-    (void)!latch_wait(round->sched, &round->latch, deadline_ns);
-    round_unref(round);
-}
-
-struct round_call {
-    struct broker_link *link;
-    struct round *round; /* may be NULL */
-    void (*answered)(struct broker_link *link, struct rpc_call *call);
-};
-
-/* @thread link's */
-static void round_call_done(struct rpc_call *call, void *arg)
-{
-    struct round_call *rc = arg;
-    if (rc->answered)
-        rc->answered(rc->link, call);
-    rpc_call_unref(call);
-    broker_link_unref(rc->link);
-    round_one_done(rc->round);
-    round_unref(rc->round);
-    free(rc);
-}
-
-/* false: not started. @locks none */
-static bool round_call_start(struct round *round, struct broker_link *link, TernRequest *request,
-                             int64_t timeout_ms,
-                             void (*answered)(struct broker_link *, struct rpc_call *))
-{
-    struct rpc_call *call;
-    struct round_call *rc = malloc(sizeof *rc);
-    if (!rc || rpc_call_create(link->peer, 0, &call) != TERN_OK) {
-        free(rc);
-        return false;
-    }
-    rc->link = broker_link_ref(link);
-    rc->round = round;
-    rc->answered = answered;
-    if (round) {
-        atomic_fetch_add(&round->refs, 1);
-        atomic_fetch_add(&round->left, 1);
-    }
-    rpc_call_start(call, request, 0, timeout_ms, round_call_done, rc);
-    return true;
-}
-
-/* References to at most cap links that `wanted` picks. @locks takes:CLIENT */
-static size_t pick_links(struct instance *instance,
-                         bool (*wanted)(struct broker_link *, int64_t now_ns), int64_t now_ns,
-                         struct broker_link ***out)
-{
-    size_t count = 0;
-    lock_acquire(&instance->lock);
-    size_t total = HASH_COUNT(instance->brokers);
-    struct broker_link **links = malloc((total + 1) * sizeof(struct broker_link *));
-    struct broker_link *link;
-    struct broker_link *next;
-    HASH_ITER(hh, instance->brokers, link, next)
-    {
-        if (links && wanted(link, now_ns))
-            links[count++] = broker_link_ref(link);
-    }
-    lock_release(&instance->lock);
-    *out = links;
-    return count;
-}
-
-static void free_links(struct broker_link **links, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        broker_link_unref(links[i]);
-    free(links);
-}
-
-/* ---- heartbeats ---- */
-
-/* @locks holds:CLIENT */
-static bool beat_due(struct broker_link *link, int64_t now_ns)
-{
-    struct instance *instance = link->instance;
-    if (link->beating || link->beat_due_ns > now_ns)
-        return false;
-    if (!instance->consumers && (!instance->producers || !link->master))
-        return false;
-    link->beating = true;
-    link->beat_due_ns = now_ns + ms_to_ns(HEARTBEAT_MS);
-    return true;
-}
-
-/* @thread link's */
-static void beat_answered(struct broker_link *link, struct rpc_call *call)
-{
-    struct instance *instance = link->instance;
-    enum born_family family = BORN_UNKNOWN;
-    if (rpc_call_result(call) == TERN_OK &&
-        call->response->body_case == TERN__WIRE__RESPONSE__BODY_HEARTBEAT &&
-        call->response->heartbeat->seen_as)
-        family = call->response->heartbeat->seen_as->ip.len == 16 ? BORN_V6 : BORN_V4;
-    lock_acquire(&instance->lock);
-    link->beating = false;
-    if (family != BORN_UNKNOWN)
-        link->family = family;
-    lock_release(&instance->lock);
-}
-
-/* The request's parts lie in the members' arena. */
-static Tern__Wire__HeartbeatRequest *heartbeat_build(struct instance *instance,
-                                                     struct members *members)
-{
-    struct arena *arena = &members->arena;
-    Tern__Wire__HeartbeatRequest *beat = arena_alloc(arena, sizeof *beat);
-    if (!beat)
-        return NULL;
-    *beat = (Tern__Wire__HeartbeatRequest)TERN__WIRE__HEARTBEAT_REQUEST__INIT;
-    beat->n_consumers = members->count;
-    beat->consumers = members->data;
-    beat->language = (char *)(uintptr_t) "C";
-    beat->client_version = (char *)(uintptr_t)tern_version();
-    lock_acquire(&instance->lock);
-    beat->producer_groups =
-        arena_alloc(arena, instance->producer_count * sizeof *beat->producer_groups);
-    for (struct producer_group *g = instance->producers; g && beat->producer_groups; g = g->next) {
-        size_t len = strlen(g->name);
-        char *name = arena_alloc(arena, len);
-        if (!name)
-            continue;
-        memcpy(name, g->name, len);
-        beat->producer_groups[beat->n_producer_groups++] = frame_bytes(name, len);
-    }
-    lock_release(&instance->lock);
-    return beat;
-}
-
-/* Beats to the addresses where it is due. @locks none */
-static void beat_all_due(struct instance *instance, int64_t now_ns, struct round *round)
-{
-    struct broker_link **links;
-    size_t count = pick_links(instance, beat_due, now_ns, &links);
-    struct members members;
-    Tern__Wire__HeartbeatRequest *beat = NULL;
-    bool described = count > 0 && members_describe(instance, &members) == TERN_OK;
-    if (described)
-        beat = heartbeat_build(instance, &members);
-    for (size_t i = 0; i < count; i++) {
-        TernRequest request = TERN__WIRE__REQUEST__INIT;
-        request.body_case = TERN__WIRE__REQUEST__BODY_HEARTBEAT;
-        request.heartbeat = beat;
-        if (beat && round_call_start(round, links[i], &request, RPC_TIMEOUT_MS, beat_answered))
-            continue;
-        lock_acquire(&instance->lock);
-        links[i]->beating = false;
-        links[i]->beat_due_ns = now_ns + ms_to_ns(ROUTE_RETRY_MS);
-        lock_release(&instance->lock);
-    }
-    if (described)
-        members_release(instance, &members);
-    free_links(links, count);
-}
-
-int64_t brokers_step(struct instance *instance, int64_t now_ns)
-{
-    brokers_update(instance);
-    beat_all_due(instance, now_ns, NULL);
-    int64_t next_ns = SCHED_NEVER;
-    struct broker_link *link;
-    struct broker_link *next;
-    lock_acquire(&instance->lock);
-    HASH_ITER(hh, instance->brokers, link, next)
-    {
-        bool counts = instance->consumers || (instance->producers && link->master);
-        if (counts && !link->beating && link->beat_due_ns < next_ns)
-            next_ns = link->beat_due_ns;
-    }
-    lock_release(&instance->lock);
-    return next_ns;
-}
-
-/* Every address is due now, also those whose last beat is still under way. @locks holds:CLIENT */
-static void all_beats_due(struct instance *instance)
-{
-    struct broker_link *link;
-    struct broker_link *next;
-    HASH_ITER(hh, instance->brokers, link, next)
-    {
-        link->beat_due_ns = 0;
-        link->beating = false;
-    }
-}
-
-void brokers_beat_soon(struct instance *instance)
-{
-    lock_acquire(&instance->lock);
-    all_beats_due(instance);
-    instance_step_by(instance, 0);
-    lock_release(&instance->lock);
-}
-
-void instance_heartbeat_now(struct instance *instance, int64_t timeout_ms)
-{
-    int64_t now_ns = instance_now(instance);
-    struct round *round = timeout_ms > 0 ? round_create(instance) : NULL;
-    brokers_update(instance);
-    lock_acquire(&instance->lock);
-    all_beats_due(instance);
-    lock_release(&instance->lock);
-    beat_all_due(instance, now_ns, round);
-    round_wait(round, now_ns + ms_to_ns(timeout_ms));
 }
 
 void brokers_peer_up(struct instance *instance, const char *address)
@@ -451,42 +193,12 @@ bool instance_born_v6(struct instance *instance, const char *address)
     return instance_born_family(instance, address) == BORN_V6;
 }
 
-/* ---- goodbyes ---- */
-
-static bool every_link(struct broker_link *link, int64_t now_ns)
-{
-    (void)link;
-    (void)now_ns;
-    return true;
-}
-
-void brokers_goodbye(struct instance *instance, const char *producer_group,
-                     const char *consumer_group)
-{
-    int64_t now_ns = instance_now(instance);
-    struct round *round = round_create(instance);
-    Tern__Wire__UnregisterClientRequest bye = TERN__WIRE__UNREGISTER_CLIENT_REQUEST__INIT;
-    bye.producer_group = frame_bytes(producer_group, strlen(producer_group));
-    bye.consumer_group = frame_bytes(consumer_group, strlen(consumer_group));
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    request.body_case = TERN__WIRE__REQUEST__BODY_UNREGISTER_CLIENT;
-    request.unregister_client = &bye;
-    struct broker_link **links;
-    size_t count = pick_links(instance, every_link, now_ns, &links);
-    for (size_t i = 0; i < count; i++)
-        if (rpc_peer_up(links[i]->peer))
-            (void)round_call_start(round, links[i], &request, GOODBYE_MS, NULL);
-    free_links(links, count);
-    round_wait(round, now_ns + ms_to_ns(GOODBYE_MS));
-}
-
 /* After the task has stopped; calls under way still hold their links. */
 void brokers_fini(struct instance *instance)
 {
     struct broker_link *link;
     struct broker_link *next;
-    HASH_ITER(hh, instance->brokers, link, next)
-    {
+    HASH_ITER (hh, instance->brokers, link, next) {
         HASH_DEL(instance->brokers, link);
         broker_link_unref(link);
     }

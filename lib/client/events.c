@@ -1,17 +1,19 @@
 /*
- * Events from brokers: who joined or left a group, whose offset was reset. A broker cannot call a client, so
- * the client parks a WaitEvents at each of its brokers and the broker answers when there is something.
+ * Events from brokers: who joined or left a group, whose offset was reset. A broker cannot call a
+ * client, so the client parks a WaitEvents at each of its brokers and the broker answers when there
+ * is something.
  *
- *   WaitEvents(session, seen) ──► parked … answered: events seen+1 … n ──► noted, seen = n ──► parked again
+ *   WaitEvents(session, seen) ──► parked … answered: events seen+1 … n ──► noted, seen = n, again
  *
- * Events are numbered; what was not acknowledged comes again. Another session number means that the broker
- * was restarted and counts anew; then, and when the broker says "resync" since it had to drop some, every
- * group is rebalanced, which reads all there is to know.
+ * Events are numbered; what was not acknowledged comes again. Another session number means that the
+ * broker was restarted and counts anew; then, and when the broker says "resync" since it had to
+ * drop some, every group is rebalanced, which reads all there is to know.
  *
  * Invariant: at most one WaitEvents per address is under way.
  *
- * Threads: started by the instance's task; answers on link threads only mark consumers, the task calls them.
- * Failure modes: a park that fails is repeated after a second, or when the connection comes back.
+ * Threads: started by the instance's task; answers on link threads only mark consumers, the task
+ * calls them. Failure modes: a park that fails is repeated after a second, or when the connection
+ * comes back.
  */
 #include "client/instance_internal.h"
 
@@ -107,8 +109,7 @@ static struct broker_link *take_due(struct instance *instance, int64_t now_ns, u
     struct broker_link *due = NULL;
     *next_ns = SCHED_NEVER;
     lock_acquire(&instance->lock);
-    HASH_ITER(hh, instance->brokers, link, next)
-    {
+    HASH_ITER (hh, instance->brokers, link, next) {
         if (!instance->consumers || link->waiting)
             continue;
         if (link->events_due_ns > now_ns) {

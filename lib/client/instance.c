@@ -9,12 +9,12 @@
  *
  * The task sleeps until the earliest of these deadlines; callbacks that bring one forward wake it.
  *
- * Invariants: on_rebalance and describe are called without locks and only while the consumer is counted as
- * busy (`calls`), so that instance_remove_consumer() can wait for them; on_rebalance only by the task.
- * Nothing wakes the task once `stopping` is set.
+ * Invariants: on_rebalance and describe are called without locks and only while the consumer is
+ * counted as busy (`calls`), so that instance_remove_consumer() can wait for them; on_rebalance
+ * only by the task. Nothing wakes the task once `stopping` is set.
  *
- * Threads: any, but instance_unref() not in callbacks. Failure modes: without memory a round of heartbeats
- * or notices is left out and comes again.
+ * Threads: any, but instance_unref() not in callbacks. Failure modes: without memory a round of
+ * heartbeats or notices is left out and comes again.
  */
 #include "client/instance_internal.h"
 
@@ -202,7 +202,7 @@ void instance_remove_consumer(struct instance *instance, struct instance_consume
         ENSURE(set);
     }
     if (found)
-        brokers_goodbye(instance, "", consumer->group);
+        heartbeat_goodbye(instance, "", consumer->group);
 }
 
 /* ---- producers ---- */
@@ -231,7 +231,7 @@ enum tern_code instance_add_producer(struct instance *instance, const char *grou
     }
     lock_release(&instance->lock);
     if (code == TERN_OK) {
-        brokers_beat_soon(instance);
+        heartbeat_soon(instance);
         return TERN_OK;
     }
     free(own);
@@ -258,7 +258,7 @@ void instance_remove_producer(struct instance *instance, const char *group)
     }
     lock_release(&instance->lock);
     if (removed)
-        brokers_goodbye(instance, group, "");
+        heartbeat_goodbye(instance, group, "");
     free(removed);
 }
 
@@ -278,8 +278,10 @@ static int64_t instance_step(void *arg, int64_t now_ns)
     instance->next_step_ns = now_ns + ms_to_ns(TASK_SLEEP_MAX_MS);
     int64_t next_ns = instance->next_step_ns;
     lock_release(&instance->lock);
+    namesrv_end_walks(instance);
     next_ns = earlier(next_ns, route_cache_step(instance, now_ns));
-    next_ns = earlier(next_ns, brokers_step(instance, now_ns));
+    brokers_update(instance);
+    next_ns = earlier(next_ns, heartbeat_step(instance, now_ns));
     next_ns = earlier(next_ns, client_events_step(instance, now_ns));
     route_cache_tell_consumers(instance);
     call_marked_consumers(instance);
@@ -354,6 +356,7 @@ void instance_destroy(struct instance *instance)
     brokers_fini(instance);
     if (instance->rpc)
         rpc_client_destroy(instance->rpc);
+    namesrv_end_walks(instance);
     route_cache_fini(instance);
     lock_fini(&instance->lock);
     free(instance->namesrv_text);

@@ -35,7 +35,9 @@ struct instance_options {
     const char *namesrv;       /* NULL: NAMESRV_ADDR */
     const char *instance_name; /* NULL: <pid>#<start ns> */
     int64_t max_message_bytes;
-    /* NULL, NULL: the system's, one shared env and NNG link per process. Simulation passes its own. */
+    /*
+     * NULL, NULL: the system's, one shared env and NNG link per process. Simulation passes its own.
+     */
     const struct env *env;
     struct link *link;
 };
@@ -61,14 +63,17 @@ struct instance_consumer {
     const char *group;
     /* Fills one ConsumerData for a heartbeat; memory from the arena. @locks none */
     bool (*describe)(void *arg, struct arena *arena, Tern__Wire__ConsumerData *out);
-    /* Members changed, a route of a subscribed topic changed, or events were lost. @locks none; must not wait */
+    /*
+     * Members changed, a route of a subscribed topic changed, or events were lost. @locks none;
+     * must not wait
+     */
     void (*on_rebalance)(void *arg);
     void *arg;
     /* The instance's, under its lock; zero when added. */
     struct instance_consumer *next;
-    uint32_t calls;       /* describe or on_rebalance under way */
+    uint32_t calls; /* describe or on_rebalance under way */
     bool rebalance_due;
-    struct latch *idle;   /* set when calls is 0: the remover waits */
+    struct latch *idle; /* set when calls is 0: the remover waits */
 };
 
 /* TERN_EXISTS: "the consumer group G has been created before in this client instance". */
@@ -116,8 +121,8 @@ struct route {
 };
 
 /*
- * The cached route, asked for when unknown; waits up to the deadline. An empty or failed answer never
- * erases a good cached one. *out is the caller's: route_unref(). @thread not a callback
+ * The cached route, asked for when unknown; waits up to the deadline. An empty or failed answer
+ * never erases a good cached one. *out is the caller's: route_unref(). @thread not a callback
  */
 MUST_CHECK enum tern_code instance_route(struct instance *instance, const char *topic,
                                          int64_t deadline_ns, struct route **out,
@@ -138,11 +143,14 @@ const char *route_broker_address(const struct route_broker *broker, int64_t want
 /* A peer for an address; rpc_peer_unref(). */
 MUST_CHECK enum tern_code instance_peer(struct instance *instance, const char *address,
                                         struct rpc_peer **out, struct tern_error *err);
-/* bornHost family that the broker at this address sees us with; false (v4) before the first heartbeat. */
+/*
+ * bornHost family that the broker at this address sees us with; false (v4) before the first
+ * heartbeat.
+ */
 bool instance_born_v6(struct instance *instance, const char *address);
 /*
- * Asks the nameservers, walking on at failure, from the one that last worked.
- * *out (may be NULL) is the caller's. @thread not a callback
+ * Asks the nameservers, walking on at failure, from the one that last worked. *out (may be NULL) is
+ * the caller's. @thread not a callback
  */
 MUST_CHECK enum tern_code instance_namesrv_call(struct instance *instance, TernRequest *request,
                                                 int64_t timeout_ms, struct rpc_call **out,

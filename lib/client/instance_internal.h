@@ -6,12 +6,13 @@
  *   namesrv_walk.c       asking nameservers
  *   route.c              a route from an answer
  *   route_cache.c        the table of routes, who waits for one, refreshing
- *   brokers.c            the table of broker addresses, heartbeats, goodbyes
+ *   brokers.c            the table of broker addresses
+ *   heartbeat.c          heartbeats and goodbyes
  *   events.c             parked WaitEvents
  *
- * One lock (CLIENT) protects both tables and the members; it is never held across a call into rpc or into a
- * consumer. Everything slow is asynchronous: the task starts calls, their callbacks note what came and wake
- * the task.
+ * One lock (CLIENT) protects both tables and the members; it is never held across a call into rpc
+ * or into a consumer. Everything slow is asynchronous: the task starts calls, their callbacks note
+ * what came and wake the task.
  */
 #ifndef CLIENT_INSTANCE_INTERNAL_H
 #define CLIENT_INSTANCE_INTERNAL_H
@@ -34,10 +35,10 @@
 enum {
     NAMESRVS_MAX = 16,
     ROUTE_TOPICS_MAX = 65536,
-    ROUTE_FETCHES_MAX = 64,      /* of the task's own refreshing, at a time */
+    ROUTE_FETCHES_MAX = 64, /* of the task's own refreshing, at a time */
     ROUTE_REFRESH_LEAST_MS = 100,
-    ROUTE_RETRY_MS = 3000,       /* after an answer that nobody gave */
-    ROUTE_IDLE_MS = 600000,      /* a topic nobody asked for that long is forgotten */
+    ROUTE_RETRY_MS = 3000,  /* after an answer that nobody gave */
+    ROUTE_IDLE_MS = 600000, /* a topic nobody asked for that long is forgotten */
     BROKER_ADDRESSES_MAX = 4096,
     PRODUCER_GROUPS_MAX = 1024,
     CONSUMER_GROUPS_MAX = 1024,
@@ -48,7 +49,9 @@ enum {
     HEARTBEAT_ARENA_BYTES = 16 << 20
 };
 
-/* Somebody who waits for a route; lives in the waiter's memory until done was called, exactly once. */
+/*
+ * Somebody who waits for a route; lives in the waiter's memory until done was called, exactly once.
+ */
 struct route_waiter {
     struct route_waiter *next;
     int64_t deadline_ns;
@@ -57,14 +60,16 @@ struct route_waiter {
                  const struct tern_error *err);
 };
 
+struct route_walk;
+
 struct topic_entry {
     UT_hash_handle hh; /* by topic */
     char topic[TOPIC_NAME_MAX + 1];
     struct route *route; /* NULL: none known */
     bool fetching;
-    bool changed;        /* consumers are to be told */
-    int64_t asked_ns;    /* when the last fetch began */
-    int64_t due_ns;      /* of the next one */
+    bool changed;     /* consumers are to be told */
+    int64_t asked_ns; /* when the last fetch began */
+    int64_t due_ns;   /* of the next one */
     int64_t used_ns;
     struct route_waiter *waiters;
 };
@@ -78,12 +83,12 @@ struct broker_link {
     _Atomic uint32_t refs; /* the table's and one per call under way */
     struct instance *instance;
     struct rpc_peer *peer;
-    bool listed;           /* mark and sweep */
-    bool master;           /* id 0 */
+    bool listed; /* mark and sweep */
+    bool master; /* id 0 */
     bool beating;
     int64_t beat_due_ns;
     enum born_family family;
-    bool waiting;          /* a WaitEvents is parked */
+    bool waiting; /* a WaitEvents is parked */
     int64_t events_due_ns;
     uint64_t events_session, events_seen;
 };
@@ -117,9 +122,10 @@ struct instance {
     bool stopping;
     int64_t next_step_ns; /* what the task sleeps for */
     struct topic_entry *topics;
-    uint32_t fetches;     /* under way */
-    bool brokers_stale;   /* a route changed since the address table was made */
-    bool topics_changed;  /* some entry has `changed` */
+    uint32_t fetches;               /* under way */
+    struct route_walk *ended_walks; /* their ends are due */
+    bool brokers_stale;             /* a route changed since the address table was made */
+    bool topics_changed;            /* some entry has `changed` */
     struct broker_link *brokers;
     struct instance_consumer *consumers;
     uint32_t consumer_count;
@@ -155,6 +161,8 @@ typedef void (*namesrv_route_fn)(void *arg, enum tern_code code,
 /* Asks for a topic's route; `done` exactly once, possibly from within. @thread any @locks none */
 void namesrv_ask_route(struct instance *instance, const char *topic, namesrv_route_fn done,
                        void *arg);
+/* Ends the walks that could not begin. @thread the task's, or after it has stopped */
+void namesrv_end_walks(struct instance *instance);
 
 /* ---- route.c ---- */
 /* TERN_TOPIC_NOT_EXIST: the answer names no queue or no broker. */
@@ -165,8 +173,8 @@ bool route_equal(const struct route *a, const struct route *b);
 
 /* ---- route_cache.c ---- */
 /*
- * TERN_OK: *out is the caller's. TERN_AGAIN: waiter->done will come. Else it failed at once. `fresh`: an
- * answer that comes from now on, even when one is cached. @thread any @locks none
+ * TERN_OK: *out is the caller's. TERN_AGAIN: waiter->done will come. Else it failed at once.
+ * `fresh`: an answer that comes from now on, even when one is cached. @thread any @locks none
  */
 enum tern_code route_ask(struct instance *instance, const char *topic, bool fresh,
                          struct route_waiter *waiter, struct route **out, struct tern_error *err);
@@ -180,19 +188,24 @@ uint64_t instance_route_generation(struct instance *instance);
 /* ---- brokers.c ---- */
 /* Brings the address table in line with the routes. @thread any @locks takes:CLIENT */
 void brokers_update(struct instance *instance);
-int64_t brokers_step(struct instance *instance, int64_t now_ns);
 void brokers_fini(struct instance *instance);
 struct broker_link *broker_link_ref(struct broker_link *link);
 void broker_link_unref(struct broker_link *link);
 /* A peer came up: beat and listen there at once. @thread link's */
 void brokers_peer_up(struct instance *instance, const char *address);
-/* The next step beats to all. @locks none */
-void brokers_beat_soon(struct instance *instance);
-/* Tells all brokers that are up that the client leaves a group (one of the two, "" the other). */
-void brokers_goodbye(struct instance *instance, const char *producer_group,
-                     const char *consumer_group);
 enum born_family instance_born_family(struct instance *instance, const char *address);
-/* Describes all consumers; releases them with members_release(). */
+
+/* ---- heartbeat.c ---- */
+/* Beats where it is due; returns the next deadline. */
+int64_t heartbeat_step(struct instance *instance, int64_t now_ns);
+/* The next step beats to all. @locks none */
+void heartbeat_soon(struct instance *instance);
+/* Tells all brokers that are up that the client leaves a group (one of the two, "" the other). */
+void heartbeat_goodbye(struct instance *instance, const char *producer_group,
+                       const char *consumer_group);
+
+/* ---- members, in instance.c ---- */
+/* Describes all consumers, counted as busy until members_release(). */
 struct members {
     struct arena arena;
     size_t count;

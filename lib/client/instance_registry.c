@@ -1,12 +1,12 @@
 /*
  * Finding and making client instances.
  *
- * Producers and consumers of one client id, nameserver list and world share an instance. The real world is
- * one env and one NNG link for the whole process: made when the first instance needs them, kept until the
- * process ends, since NNG keeps its threads that long too.
+ * Producers and consumers of one client id, nameserver list and world share an instance. The real
+ * world is one env and one NNG link for the whole process: made when the first instance needs them,
+ * kept until the process ends, since NNG keeps its threads that long too.
  *
- * Invariant: an instance in the list has refs ≥ 1; the one who takes the last reference takes it out of the
- * list under the same lock.
+ * Invariant: an instance in the list has refs ≥ 1; the one who takes the last reference takes it
+ * out of the list under the same lock.
  *
  * Threads: any. Failure modes: no nameserver gives TERN_INVALID with what to set.
  */
@@ -27,7 +27,10 @@ static struct {
 static _Atomic(struct link *) shared_link;
 static _Atomic int64_t last_start_ns;
 
-/* TERNMQ_LOG=debug|info|warn|error: the library's log on stderr. Without it the library prints nothing. */
+/*
+ * TERNMQ_LOG=debug|info|warn|error: the library's log on stderr. Without it the library prints
+ * nothing.
+ */
 static struct log *env_log(void)
 {
     static const char *const names[] = {

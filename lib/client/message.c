@@ -1,9 +1,9 @@
 /*
- * Messages as applications make them: creation, setters, references. First on a message's way; encoding is
- * in message_record.c, what C programs read in message_texts.c.
+ * Messages as applications make them: creation, setters, references. First on a message's way;
+ * encoding is in message_record.c, what C programs read in message_texts.c.
  *
- * Invariants: props_len counts well-formed pairs, each name once; the buffer has PROPS_SLACK_BYTES more. The
- * topic passed topic_name_check().
+ * Invariants: props_len counts well-formed pairs, each name once; the buffer has PROPS_SLACK_BYTES
+ * more. The topic passed topic_name_check().
  *
  * Threads: setters by the creator only; references and the unique id by any thread.
  *
@@ -28,7 +28,9 @@ enum {
     BODY_MAX = 1 << 30 /* far above every broker's limit */
 };
 
-#define WAIT_MARK "\x02" PROP_WAIT "\x01" "false"
+#define WAIT_MARK                                                                                  \
+    "\x02" PROP_WAIT "\x01"                                                                        \
+    "false"
 
 enum tern_code tern_message_create(const char *topic, const void *body, size_t body_size,
                                    struct tern_message **out, struct tern_error *err)
@@ -208,7 +210,8 @@ void tern_message_set_wait_store_ok(struct tern_message *message, bool wait)
 
 void message_assign_id(struct tern_message *message, struct id_maker *maker, int64_t wall_ms)
 {
-    if (message->received || atomic_load_explicit(&message->id_state, memory_order_acquire) == ID_SET)
+    if (message->received ||
+        atomic_load_explicit(&message->id_state, memory_order_acquire) == ID_SET)
         return;
     uint32_t expected = ID_NONE;
     if (!atomic_compare_exchange_strong(&message->id_state, &expected, ID_BUSY)) {

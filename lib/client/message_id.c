@@ -1,10 +1,10 @@
 /*
  * Unique ids without a lock.
  *
- * Time and counter are one number, `last`. A new id is last + 1, or the time of now with counter 0 when that
- * is greater. So ids never repeat: 65,536 in one millisecond run over into the next one, and a wall clock
- * that was set back only makes the ids a little newer than they are. When a month has passed, the number
- * starts again from the new month's beginning, as in RocketMQ.
+ * Time and counter are one number, `last`. A new id is last + 1, or the time of now with counter 0
+ * when that is greater. So ids never repeat: 65,536 in one millisecond run over into the next one,
+ * and a wall clock that was set back only makes the ids a little newer than they are. When a month
+ * has passed, the number starts again from the new month's beginning, as in RocketMQ.
  *
  * Threads: any. Failure modes: none.
  */
@@ -96,8 +96,8 @@ struct id_maker *id_maker_process(void)
 }
 
 /*
- * Once a month. The new limit is published last: whoever sees it sees the month and the count too. A thread
- * with a time from before it meanwhile counts on from `last`.
+ * Once a month. The new limit is published last: whoever sees it sees the month and the count too.
+ * A thread with a time from before it meanwhile counts on from `last`.
  */
 static void turn_month(struct id_maker *maker, int64_t wall_ms)
 {

@@ -17,9 +17,9 @@
 struct env;
 
 struct id_maker {
-    char prefix[20];            /* hex of the 10 bytes that never change */
-    _Atomic uint64_t last;      /* ms since month_start << 16 | counter; strictly rising within a month */
-    _Atomic int64_t month_ms;   /* wall clock when the current month (UTC) began */
+    char prefix[20];          /* hex of the 10 bytes that never change */
+    _Atomic uint64_t last;    /* ms since month_ms << 16 | counter; rises within a month */
+    _Atomic int64_t month_ms; /* wall clock when the current month (UTC) began */
     _Atomic int64_t next_month_ms;
     _Atomic bool turning;
 };

@@ -8,10 +8,10 @@
 #include "rpc/client.h"
 
 /*
- * Decodes the records of a pull answer: one message per whole record, topics and queue as in the record.
- * The messages share one copy of the bytes: they may outlive the call (`owner`, not looked at), its connection
- * and the client. Fills up to cap; *count. A damaged record ends it with TERN_CORRUPT and what came before
- * stays.
+ * Decodes the records of a pull answer: one message per whole record, topics and queue as in the
+ * record. The messages share one copy of the bytes: they may outlive the call (`owner`, not looked
+ * at), its connection and the client. Fills up to cap; *count. A damaged record ends it with
+ * TERN_CORRUPT and what came before stays.
  */
 MUST_CHECK enum tern_code message_decode_all(struct rpc_call *owner, const uint8_t *records,
                                              size_t size, const char *broker_name,
@@ -21,7 +21,10 @@ MUST_CHECK enum tern_code message_decode_all(struct rpc_call *owner, const uint8
 /* Gives the message its unique id when it has none (RocketMQ's UNIQ_KEY). */
 void message_ensure_id(struct tern_message *message, const struct env *env);
 
-/* Size and bytes of the message as a prepared record for a cluster, with WAIT left out and CLUSTER added. */
+/*
+ * Size and bytes of the message as a prepared record for a cluster, with WAIT left out and CLUSTER
+ * added.
+ */
 size_t message_record_size(const struct tern_message *message, size_t cluster_len, bool born_v6,
                            bool store_v6);
 size_t message_encode_record(const struct tern_message *message, const char *cluster,

@@ -1,14 +1,16 @@
 /*
- * Messages to and from records. Sending writes a message straight into the payload of its call, in the
- * layout of the CommitLog; the broker checks it and stamps in place what only it knows: offsets, store time,
- * CRC, hosts. Receiving copies the answer once and makes messages that share the copy.
+ * Messages to and from records. Sending writes a message straight into the payload of its call, in
+ * the layout of the CommitLog; the broker checks it and stamps in place what only it knows:
+ * offsets, store time, CRC, hosts. Receiving copies the answer once and makes messages that share
+ * the copy.
  *
  *   message_encode_record()                  broker                   message_decode_all()
  *   body, topic, properties, born time  ──►  stamps, stores    ──►    one message per record
  *
  * Invariant: message_encode_record() writes exactly message_record_size() bytes.
  *
- * Threads: any. Failure modes: a damaged record ends the decoding; the messages before it stay good.
+ * Threads: any. Failure modes: a damaged record ends the decoding; the messages before it stay
+ * good.
  */
 #include "client/message_struct.h"
 

@@ -1,16 +1,16 @@
 /*
  * The inside of a message, for the message_*.c files only.
  *
- * A message that was made here is one block: struct, topic, body and a first buffer of properties. One that
- * was received is a struct and its topic; body and properties lie in a copy of the pull's answer that all its
- * messages share. They do not borrow from the call itself: an application may keep a message for longer
- * than the client that received it.
+ * A message that was made here is one block: struct, topic, body and a first buffer of properties.
+ * One that was received is a struct and its topic; body and properties lie in a copy of the pull's
+ * answer that all its messages share. They do not borrow from the call itself: an application may
+ * keep a message for longer than the client that received it.
  *
  *   props   name \x01 value \x02 … name \x01 value   \x02 WAIT \x01 false
- *           ◄────────── props_len ────────────────►  only when !wait_store_ok; never part of a record
+ *           ◄────────── props_len ────────────────►  only when !wait_store_ok, never in a record
  *
- * Behind the properties there is always room for the unique id and the WAIT mark (PROPS_SLACK_BYTES), so that
- * giving an id cannot fail.
+ * Behind the properties there is always room for the unique id and the WAIT mark
+ * (PROPS_SLACK_BYTES), so that giving an id cannot fail.
  */
 #ifndef CLIENT_MESSAGE_STRUCT_H
 #define CLIENT_MESSAGE_STRUCT_H
@@ -51,17 +51,17 @@ enum message_id_state { ID_NONE, ID_BUSY, ID_SET };
 
 struct tern_message {
     _Atomic uint32_t refs;
-    _Atomic uint32_t id_state;  /* enum message_id_state; ID_SET publishes id */
-    bool received;              /* setters refuse */
+    _Atomic uint32_t id_state; /* enum message_id_state; ID_SET publishes id */
+    bool received;             /* setters refuse */
     bool wait_store_ok;
     bool props_on_heap;
-    bool delayed;               /* has a DELAY property */
+    bool delayed; /* has a DELAY property */
     uint8_t topic_len;
     int32_t flag;
-    const char *topic;          /* terminated */
+    const char *topic; /* terminated */
     const uint8_t *body;
     uint32_t body_len;
-    uint32_t props_cap;         /* of a buffer of our own */
+    uint32_t props_cap; /* of a buffer of our own */
     uint8_t *props;
     _Atomic uint32_t props_len; /* published after the bytes */
     _Atomic uint32_t props_version;
@@ -77,7 +77,10 @@ struct tern_message {
     struct host born_host, store_host;
 };
 
-/* The readable texts of now, made when needed; NULL without memory. Borrowed from the message. @thread any */
+/*
+ * The readable texts of now, made when needed; NULL without memory. Borrowed from the message.
+ * @thread any
+ */
 const struct message_texts *message_texts(const struct tern_message *message);
 const char *message_texts_find(const struct message_texts *texts, const char *name);
 void message_texts_free(struct message_texts *newest);

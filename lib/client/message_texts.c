@@ -1,10 +1,11 @@
 /*
  * What applications read of a message, as terminated C texts.
  *
- * In records texts have lengths and properties are one string with separators. The readable form is made
- * when somebody first asks, as one block, and pushed onto the message's stack of texts. After a setter, or
- * when the unique id was given, the next reader makes a newer one; older ones stay until the message goes,
- * because their texts may still be borrowed. Two first readers at once may make two alike; that does no harm.
+ * In records texts have lengths and properties are one string with separators. The readable form is
+ * made when somebody first asks, as one block, and pushed onto the message's stack of texts. After
+ * a setter, or when the unique id was given, the next reader makes a newer one; older ones stay
+ * until the message goes, because their texts may still be borrowed. Two first readers at once may
+ * make two alike; that does no harm.
  *
  * Threads: any. Failure modes: without memory a property reads as absent, a text as "".
  */

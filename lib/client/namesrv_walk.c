@@ -1,15 +1,16 @@
 /*
  * Asking nameservers.
  *
- * Nameservers share nothing, each knows all routes. The walk starts at the one that last worked (at first a
- * random one) and goes on to the next when it cannot be reached, does not answer in time, or its connection
- * breaks; the one that answers becomes the one to start from. TOPIC_NOT_EXIST is believed only when
- * all that can be reached say so: a nameserver that was just restarted knows nothing yet.
+ * Nameservers share nothing, each knows all routes. The walk starts at the one that last worked (at
+ * first a random one) and goes on to the next when it cannot be reached, does not answer in time,
+ * or its connection breaks; the one that answers becomes the one to start from. TOPIC_NOT_EXIST is
+ * believed only when all that can be reached say so: a nameserver that was just restarted knows
+ * nothing yet.
  *
  *   current ──► ns2 ──► ns3 ──► ns1      ns2 fails, ns3 answers: current = ns3
  *
- * Threads: any; the asynchronous walk goes on in the callbacks of its calls. Failure modes: the last
- * failure is reported, TOPIC_NOT_EXIST before all others.
+ * Threads: any; the asynchronous walk goes on in the callbacks of its calls. Failure modes: the
+ * last failure is reported, TOPIC_NOT_EXIST before all others.
  */
 #include "client/instance_internal.h"
 
@@ -25,7 +26,8 @@ static bool address_plausible(const char *address)
     if (!colon || colon == address || strlen(address) >= ADDRESS_BYTES)
         return false;
     size_t digits = strspn(colon + 1, "0123456789");
-    return digits >= 1 && digits <= 5 && colon[1 + digits] == 0 && !strchr(address, '/');
+    return digits >= 1 && digits <= 5 && colon[1 + digits] == 0 && !strchr(address, '/') &&
+           strtoul(colon + 1, NULL, 10) <= UINT16_MAX;
 }
 
 enum tern_code namesrv_parse(struct instance *instance, const char *text, struct tern_error *err)
@@ -89,7 +91,8 @@ enum tern_code instance_namesrv_call(struct instance *instance, TernRequest *req
         if (left_ms <= 0 && i > 0)
             break;
         bool is_last = i + 1 == instance->namesrv_count;
-        int64_t this_ms = is_last || left_ms < attempt_ms(instance) ? left_ms : attempt_ms(instance);
+        int64_t this_ms =
+            is_last || left_ms < attempt_ms(instance) ? left_ms : attempt_ms(instance);
         struct rpc_peer *peer;
         struct rpc_call *call = NULL;
         code = instance_peer(instance, instance->namesrvs[index], &peer, err);
@@ -114,12 +117,13 @@ enum tern_code instance_namesrv_call(struct instance *instance, TernRequest *req
 /* ---- the asynchronous walk ---- */
 
 struct route_walk {
+    struct route_walk *next; /* in instance->ended_walks */
     struct instance *instance;
     namesrv_route_fn done;
     void *arg;
     size_t first, tried;
-    bool moved;            /* the starting one failed */
-    bool not_exist;        /* one said so */
+    bool moved;     /* the starting one failed */
+    bool not_exist; /* one said so */
     enum tern_code code;
     struct tern_error err;
     char topic[TOPIC_NAME_MAX + 1];
@@ -192,6 +196,24 @@ static void walk_answered(struct rpc_call *call, void *arg)
     rpc_call_unref(call);
 }
 
+/*
+ * A walk that could not even begin is ended by the task, when there is one: whoever asks because
+ * such a walk has ended must not grow the stack.
+ */
+static bool end_later(struct route_walk *walk)
+{
+    struct instance *instance = walk->instance;
+    lock_acquire(&instance->lock);
+    bool later = instance->task && !instance->stopping;
+    if (later) {
+        walk->next = instance->ended_walks;
+        instance->ended_walks = walk;
+        instance_step_by(instance, 0);
+    }
+    lock_release(&instance->lock);
+    return later;
+}
+
 void namesrv_ask_route(struct instance *instance, const char *topic, namesrv_route_fn done,
                        void *arg)
 {
@@ -207,6 +229,19 @@ void namesrv_ask_route(struct instance *instance, const char *topic, namesrv_rou
                                 .first = atomic_load(&instance->namesrv_current),
                                 .code = TERN_UNREACHABLE};
     memcpy(walk->topic, topic, strlen(topic) + 1);
-    if (!walk_next(walk))
+    if (!walk_next(walk) && !end_later(walk))
         walk_finish(walk, NULL);
+}
+
+void namesrv_end_walks(struct instance *instance)
+{
+    lock_acquire(&instance->lock);
+    struct route_walk *walk = instance->ended_walks;
+    instance->ended_walks = NULL;
+    lock_release(&instance->lock);
+    while (walk) {
+        struct route_walk *next = walk->next;
+        walk_finish(walk, NULL);
+        walk = next;
+    }
 }

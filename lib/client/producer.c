@@ -4,11 +4,11 @@
  *   created ──start──► running ──shutdown──► shut down
  *      └──── start failed (group in use)         └── only destroy is left
  *
- * Invariants: sends are made only while running; shutdown returns when every send has ended and called back,
- * so that destroy finds nobody inside. Every send has a deadline, hence shutdown ends.
+ * Invariants: sends are made only while running; shutdown returns when every send has ended and
+ * called back, so that destroy finds nobody inside. Every send has a deadline, hence shutdown ends.
  *
- * Threads: start, shutdown and destroy by one thread at a time, not in callbacks. Failure modes: a group that
- * the client instance has already gives TERN_EXISTS.
+ * Threads: start, shutdown and destroy by one thread at a time, not in callbacks. Failure modes: a
+ * group that the client instance has already gives TERN_EXISTS.
  */
 #include "client/producer_internal.h"
 

@@ -4,9 +4,9 @@
  * A synchronous call is an asynchronous one with a latch, so both take the same way and both run in
  * simulation, where waiting means running the rest of the world.
  *
- * Threads: any. Within a callback the waiting calls refuse with TERN_STATE, since the thread that they would
- * wait for is their own. Failure modes: everything wrong with the arguments is found here, before a send is
- * made; a message then has its id or not, nothing else of it changed.
+ * Threads: any. Within a callback the waiting calls refuse with TERN_STATE, since the thread that
+ * they would wait for is their own. Failure modes: everything wrong with the arguments is found
+ * here, before a send is made; a message then has its id or not, nothing else of it changed.
  */
 #include "client/producer_internal.h"
 
@@ -35,7 +35,8 @@ enum tern_code producer_may_wait(const char *call, struct tern_error *err)
     if (!producer_in_callback())
         return TERN_OK;
     return error_set(err, TERN_STATE,
-                     "%s waits and must not be called in a callback; use an asynchronous send", call);
+                     "%s waits and must not be called in a callback; use an asynchronous send",
+                     call);
 }
 
 /* ---- checking ---- */
@@ -57,7 +58,8 @@ static enum tern_code check_topic(const char *topic, size_t count, struct tern_e
     if (topic_send_forbidden(topic, strlen(topic)))
         return error_set(err, TERN_INVALID, "sending to the system topic %s is forbidden", topic);
     if (count > 1 && strncmp(topic, RETRY_TOPIC_PREFIX, sizeof RETRY_TOPIC_PREFIX - 1) == 0)
-        return error_set(err, TERN_INVALID, "a batch to the retry topic %s is not supported", topic);
+        return error_set(err, TERN_INVALID, "a batch to the retry topic %s is not supported",
+                         topic);
     return TERN_OK;
 }
 
@@ -183,8 +185,8 @@ static void sync_done(void *arg, enum tern_code code, const struct tern_send_res
 
 static enum tern_code send_and_wait(struct tern_producer *producer,
                                     struct tern_message *const *messages, size_t count,
-                                    const struct tern_queue *queue,
-                                    struct tern_send_result *result, struct tern_error *err)
+                                    const struct tern_queue *queue, struct tern_send_result *result,
+                                    struct tern_error *err)
 {
     struct sync_send sync = {.sched = producer->env->sched, .result = result, .err = err};
     struct send_request request = {
@@ -288,9 +290,9 @@ enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
 }
 
 enum tern_code tern_producer_send_select(struct tern_producer *producer,
-                                         struct tern_message *message,
-                                         tern_queue_selector selector, void *arg,
-                                         struct tern_send_result *result, struct tern_error *err)
+                                         struct tern_message *message, tern_queue_selector selector,
+                                         void *arg, struct tern_send_result *result,
+                                         struct tern_error *err)
 {
     struct publish *publish;
     struct tern_queue chosen;

@@ -1,15 +1,16 @@
 /*
  * The frame of a send.
  *
- * Messages are written as CommitLog records straight into the payload of the call, one copy from the
- * application's bytes to the transport's buffer. What records cannot say (delay, retry topics, properties
- * that would not fit beside the cluster's name) goes as plain fields, one message a frame; so does one message
- * that a broker refused as a record before it told which address family it sees us with.
+ * Messages are written as CommitLog records straight into the payload of the call, one copy from
+ * the application's bytes to the transport's buffer. What records cannot say (delay, retry topics,
+ * properties that would not fit beside the cluster's name) goes as plain fields, one message a
+ * frame; so does one message that a broker refused as a record before it told which address family
+ * it sees us with.
  *
  * Invariant: nothing is allocated here but the call.
  *
- * Threads: any, for a send that the caller owns. Failure modes: TERN_TOO_LARGE, TERN_LIMIT, TERN_NO_MEMORY
- * before anything was started.
+ * Threads: any, for a send that the caller owns. Failure modes: TERN_TOO_LARGE, TERN_LIMIT,
+ * TERN_NO_MEMORY before anything was started.
  */
 #include "client/producer_internal.h"
 
@@ -32,11 +33,13 @@ static bool fits_records(const struct send *send)
     return true;
 }
 
-/* The broker's view of our address: as it told, else as its own address suggests, else the other one. */
+/*
+ * The broker's view of our address: as it told, else as its own address suggests, else the other
+ * one.
+ */
 static void choose_family(struct send *send)
 {
-    enum born_family family =
-        instance_born_family(send->producer->instance, send->target->address);
+    enum born_family family = instance_born_family(send->producer->instance, send->target->address);
     send->family_known = family != BORN_UNKNOWN;
     send->born_v6 = send->family_known ? family == BORN_V6
                                        : send->target->literal_v6 != send->tried_other_family;

@@ -4,7 +4,8 @@
  *   producer_options.c  settings
  *   producer.c          life
  *   producer_calls.c    the public send calls: checking, waiting, calling back
- *   producer_route.c    what a topic's route means for sending: queues, brokers, peers; choosing a queue
+ *   producer_route.c    what a route means for sending: queues, brokers, peers; choosing one
+ *   producer_pool.c     contexts of sends
  *   producer_send.c     one send from submission to its callback: route, attempts, retries
  *   producer_encode.c   a send's frame
  *   producer_order.c    lanes: one frame in flight per named queue
@@ -12,12 +13,11 @@
  * A send's way:
  *
  *   submit ──named──► lane ──head──┐
- *      └──────────────────────────►├─► need route? ──► attempt ──► answer ──ok──► finish: callback, back to pool
- *                                  │   (waiter)           ▲           │
- *                                  └──────────────────────┴──retry────┘
+ *      └──────────────────────────►├─► need route? ──► attempt ──► answer ──ok──► end: callback,
+ * pool │   (waiter)           ▲           │ └──────────────────────┴──retry────┘
  *
- * The only lock, PRODUCER, protects the pool, the tables of topics and brokers, and the lanes. It is taken
- * two or three times per send for a few instructions.
+ * The only lock, PRODUCER, protects the pool, the tables of topics and brokers, and the lanes. It
+ * is taken two or three times per send for a few instructions.
  */
 #ifndef CLIENT_PRODUCER_INTERNAL_H
 #define CLIENT_PRODUCER_INTERNAL_H
@@ -29,7 +29,7 @@
 #include "client/message_internal.h"
 
 enum {
-    BATCH_MESSAGES_MAX = 4096,   /* of SendRecordsRequest */
+    BATCH_MESSAGES_MAX = 4096, /* of SendRecordsRequest */
     INLINE_MESSAGES = 64,
     PRODUCER_TOPICS_MAX = 65536,
     PRODUCER_LANES_MAX = 65536,
@@ -65,7 +65,7 @@ struct send_broker {
     UT_hash_handle hh;
     char name[BROKER_NAME_MAX + 1];
     _Atomic int64_t avoid_until_ns; /* 0: not avoided */
-    _Atomic bool avoid_until_up;    /* its connection failed: until the peer is up again at the latest */
+    _Atomic bool avoid_until_up;    /* its connection failed: no longer than it is down */
 };
 
 /* Where a route sends to: immutable, reference counted, replaced when the route changes. */
@@ -86,16 +86,16 @@ struct publish {
     bool from_default_topic; /* the topic does not exist yet: queues are those it would get */
     struct publish_broker *brokers;
     size_t broker_count;
-    const struct tern_queue *queues;    /* writable ones, sorted; the route's, or owned_queues */
+    const struct tern_queue *queues; /* writable ones, sorted; the route's, or owned_queues */
     struct tern_queue *owned_queues;
-    uint32_t *queue_broker;             /* per queue, an index into brokers */
+    uint32_t *queue_broker; /* per queue, an index into brokers */
     size_t queue_count;
 };
 
 struct send_topic {
     UT_hash_handle hh; /* by name */
     char name[TOPIC_NAME_MAX + 1];
-    struct publish *publish; /* NULL: not known */
+    struct publish *publish;     /* NULL: not known */
     _Atomic uint32_t next_queue; /* round robin */
 };
 
@@ -114,29 +114,31 @@ struct lane {
     struct send *head, *tail;
 };
 
-/* A send, from the pool. Owned by whoever works on it: submitter, link callback, or the lane it waits in. */
+/*
+ * A send, from the pool. Owned by whoever works on it: submitter, link callback, or the lane it
+ * waits in.
+ */
 struct send {
     struct send *next; /* in the pool or in a lane */
     struct tern_producer *producer;
     struct send_topic *topic;
-    struct lane *lane;        /* NULL: round robin */
-    struct tern_queue named;  /* with lane */
+    struct lane *lane;       /* NULL: round robin */
+    struct tern_queue named; /* with lane */
     size_t count;
     struct tern_message **messages; /* few, or allocated */
     struct tern_message *few[INLINE_MESSAGES];
-    bool holds_messages;      /* references are its own */
-    bool counted;             /* against max_in_flight */
+    bool holds_messages; /* references are its own */
+    bool counted;        /* against max_in_flight */
     bool oneway;
-    bool plain;               /* SendRequest, not records */
+    bool plain; /* SendRequest, not records */
     bool tried_other_family;
-    bool wants_fresh_route;   /* what is known seems stale */
-    bool had_fresh_route;     /* asked once already */
-    bool born_v6;             /* of the attempt under way */
+    bool wants_fresh_route; /* what is known seems stale */
+    bool had_fresh_route;   /* asked once already */
+    bool born_v6;           /* of the attempt under way */
     bool family_known;
     int32_t tries_left;
     int64_t deadline_ns;
-    struct publish *publish;  /* of the attempt under way */
-    size_t queue_index;       /* in publish->queues */
+    struct publish *publish; /* of the attempt under way */
     int32_t queue_id;
     struct publish_broker *target;
     struct send_broker *last_broker; /* the one that failed */
@@ -155,9 +157,9 @@ struct tern_producer {
     struct lock lock; /* PRODUCER; protects all below */
     enum producer_state state;
     struct send *pool;
-    uint32_t sends;         /* out of the pool */
-    uint32_t in_flight;     /* of these, the ones counted against the limit */
-    struct latch *drained;  /* set when sends is 0: shutdown waits */
+    uint32_t sends;        /* out of the pool */
+    uint32_t in_flight;    /* of these, the ones counted against the limit */
+    struct latch *drained; /* set when sends is 0: shutdown waits */
     struct send_topic *topics;
     struct send_broker *brokers;
     struct lane *lanes;
@@ -187,14 +189,18 @@ MUST_CHECK enum tern_code send_broker_get(struct tern_producer *producer, const 
 void send_broker_failed(struct tern_producer *producer, struct send_broker *broker,
                         bool connection);
 void producer_tables_fini(struct tern_producer *producer);
-/* Blocks for the topic's publish, by the default topic's when it does not exist and that is allowed. @thread not a callback */
+/*
+ * Blocks for the topic's publish, by the default topic's when it does not exist and that is
+ * allowed. @thread not a callback
+ */
 MUST_CHECK enum tern_code publish_wait(struct tern_producer *producer, struct send_topic *topic,
                                        bool default_topic, int64_t deadline_ns,
                                        struct publish **out, struct tern_error *err);
 
-/* ---- producer_send.c ---- */
+/* ---- producer_pool.c ---- */
 /*
- * A context from the pool. TERN_STATE, TERN_LIMIT (when counted), TERN_NO_MEMORY. `hold` takes references.
+ * A context from the pool. TERN_STATE, TERN_LIMIT (when counted), TERN_NO_MEMORY. `hold` takes
+ * references.
  */
 MUST_CHECK enum tern_code send_create(struct tern_producer *producer,
                                       struct tern_message *const *messages, size_t count,
@@ -204,9 +210,11 @@ enum tern_code producer_wrong_state(enum producer_state state, const char *call,
                                     struct tern_error *err);
 /* Back to the pool without a callback; wakes shutdown after the last one. */
 void send_release(struct send *send);
+
+/* ---- producer_send.c ---- */
 /*
- * Begins; its callback comes exactly once, possibly from within. lane: the named queue's broker, or NULL.
- * Takes the send, also on failure (TERN_LIMIT, TERN_NO_MEMORY), when no callback comes.
+ * Begins; its callback comes exactly once, possibly from within. lane: the named queue's broker, or
+ * NULL. Takes the send, also on failure (TERN_LIMIT, TERN_NO_MEMORY), when no callback comes.
  */
 MUST_CHECK enum tern_code send_submit(struct send *send, struct send_broker *named_broker,
                                       struct tern_error *err);
@@ -219,11 +227,14 @@ MUST_CHECK enum tern_code send_read_answer(struct send *send, const struct rpc_c
 
 /* ---- producer_order.c ---- */
 /*
- * Joins the queue's lane. *first: it is the head now and may go; else it goes when those before it have
- * ended. @locks takes:PRODUCER
+ * Joins the queue's lane. *first: it is the head now and may go; else it goes when those before it
+ * have ended. @locks takes:PRODUCER
  */
 MUST_CHECK enum tern_code lane_enter(struct send *send, struct send_broker *broker, bool *first);
-/* The head has ended: takes it out and returns the next one, which may go now, or NULL. @locks holds:PRODUCER */
+/*
+ * The head has ended: takes it out and returns the next one, which may go now, or NULL. @locks
+ * holds:PRODUCER
+ */
 struct send *lane_leave(struct lane *lane, struct send *head);
 
 /* ---- producer_calls.c ---- */

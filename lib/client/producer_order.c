@@ -1,17 +1,18 @@
 /*
  * Lanes: order within a queue.
  *
- * Requests of one connection run in parallel at the broker, so order is made here. All sends that name the
- * same queue form a FIFO, of which only the head is under way, with its retries; its end lets the next one
- * go. What was sent earlier is therefore stored, refused or given up before the next frame leaves.
+ * Requests of one connection run in parallel at the broker, so order is made here. All sends that
+ * name the same queue form a FIFO, of which only the head is under way, with its retries; its end
+ * lets the next one go. What was sent earlier is therefore stored, refused or given up before the
+ * next frame leaves.
  *
  *   lane_enter   s3 s2 [s1]     s1 is the head and under way
  *   lane_leave      s3 [s2]     s1 has ended and called back, s2 goes
  *
  * A send waits no longer than its own deadline: the ones before it have earlier ones.
  *
- * Invariant: the head, and only the head, is under way. A lane stays for the producer's life; there are as
- * many as queues were named. The number of waiting sends is bounded by max_in_flight.
+ * Invariant: the head, and only the head, is under way. A lane stays for the producer's life; there
+ * are as many as queues were named. The number of waiting sends is bounded by max_in_flight.
  *
  * Threads: any; the lock is PRODUCER. Failure modes: TERN_LIMIT above PRODUCER_LANES_MAX queues.
  */

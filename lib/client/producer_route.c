@@ -1,17 +1,18 @@
 /*
  * What a route means for sending, and choosing a queue.
  *
- * A publish is made from a route once and shared by all sends until the route changes: writable queues, per
- * queue its broker, per broker the connection to its master and what prepared records need. The cache's
- * generation number tells cheaply whether anything changed.
+ * A publish is made from a route once and shared by all sends until the route changes: writable
+ * queues, per queue its broker, per broker the connection to its master and what prepared records
+ * need. The cache's generation number tells cheaply whether anything changed.
  *
- * Choosing is round robin over all queues, as RocketMQ does it, passing over the broker that this send has
- * just failed at and those that are avoided: a broker whose connection failed until it is up again, one that
- * did not answer in time for 30 s. When only such are left, any queue serves.
+ * Choosing is round robin over all queues, as RocketMQ does it, passing over the broker that this
+ * send has just failed at and those that are avoided: a broker whose connection failed until it is
+ * up again, one that did not answer in time for 30 s. When only such are left, any queue serves.
  *
  * Invariant: a publish holds its route, so that the cache goes on refreshing the topic.
  *
- * Threads: any. Failure modes: a broker without a peer stays in the list and fails when it is chosen.
+ * Threads: any. Failure modes: a broker without a peer stays in the list and fails when it is
+ * chosen.
  */
 #include "client/producer_internal.h"
 
@@ -79,8 +80,8 @@ static bool avoided(struct tern_producer *producer, const struct publish_broker 
     int64_t until_ns = atomic_load_explicit(&broker->avoid_until_ns, memory_order_relaxed);
     if (until_ns == 0)
         return false;
-    bool up_again = atomic_load(&broker->avoid_until_up) && target->peer &&
-                    rpc_peer_up(target->peer);
+    bool up_again =
+        atomic_load(&broker->avoid_until_up) && target->peer && rpc_peer_up(target->peer);
     if (!up_again && clock_mono_ns(producer->env->clock) < until_ns)
         return true;
     atomic_compare_exchange_strong(&broker->avoid_until_ns, &until_ns, 0);
@@ -160,7 +161,10 @@ static enum tern_code add_brokers(struct tern_producer *producer, struct publish
     return TERN_OK;
 }
 
-/* The queues that a new topic would get on each broker that lets it be made (RocketMQ: min(4, the template's)). */
+/*
+ * The queues that a new topic would get on each broker that lets it be made (RocketMQ: min(4, the
+ * template's)).
+ */
 static enum tern_code add_default_queues(struct publish *publish, const char *topic)
 {
     const struct route *route = publish->route;
@@ -204,8 +208,8 @@ static enum tern_code map_queues(struct publish *publish)
 
 /* Takes route. */
 static enum tern_code publish_create(struct tern_producer *producer, const char *topic,
-                                     struct route *route, bool default_topic,
-                                     uint64_t generation, struct publish **out)
+                                     struct route *route, bool default_topic, uint64_t generation,
+                                     struct publish **out)
 {
     struct publish *publish = calloc(1, sizeof *publish);
     *out = NULL;
@@ -260,9 +264,8 @@ enum tern_code publish_from_route(struct tern_producer *producer, struct send_to
                                   struct tern_error *err)
 {
     /* Generation 0: the next send compares with the cache, which may have a newer route already. */
-    enum tern_code code =
-        default_topic ? publish_create(producer, topic->name, route, true, 0, out)
-                      : publish_keep(producer, topic, route, 0, out);
+    enum tern_code code = default_topic ? publish_create(producer, topic->name, route, true, 0, out)
+                                        : publish_keep(producer, topic, route, 0, out);
     if (code != TERN_OK)
         return error_set(err, code, "queues of topic %s: %s", topic->name, tern_code_text(code));
     return TERN_OK;
@@ -300,12 +303,13 @@ enum tern_code publish_no_queue(const struct publish *publish, const char *topic
     const struct route *route = publish->route;
     bool writable = false;
     for (size_t i = 0; i < route->data_count; i++)
-        writable = writable || (route->data[i].perm & PERM_WRITE && route->data[i].write_queues > 0);
+        writable =
+            writable || (route->data[i].perm & PERM_WRITE && route->data[i].write_queues > 0);
     if (publish->from_default_topic || !writable)
-        return error_set(err, publish->from_default_topic ? TERN_TOPIC_NOT_EXIST : TERN_NO_PERMISSION,
-                         "topic %s: no broker %s", topic,
-                         publish->from_default_topic ? "has it or may create it"
-                                                     : "allows writing to it");
+        return error_set(
+            err, publish->from_default_topic ? TERN_TOPIC_NOT_EXIST : TERN_NO_PERMISSION,
+            "topic %s: no broker %s", topic,
+            publish->from_default_topic ? "has it or may create it" : "allows writing to it");
     return error_set(err, TERN_UNREACHABLE,
                      "topic %s: none of its brokers has a master now (e.g. %s)", topic,
                      route->brokers[0].name);
@@ -333,23 +337,20 @@ void producer_tables_fini(struct tern_producer *producer)
 {
     struct send_topic *topic;
     struct send_topic *next_topic;
-    HASH_ITER(hh, producer->topics, topic, next_topic)
-    {
+    HASH_ITER (hh, producer->topics, topic, next_topic) {
         HASH_DEL(producer->topics, topic);
         publish_unref(topic->publish);
         free(topic);
     }
     struct send_broker *broker;
     struct send_broker *next_broker;
-    HASH_ITER(hh, producer->brokers, broker, next_broker)
-    {
+    HASH_ITER (hh, producer->brokers, broker, next_broker) {
         HASH_DEL(producer->brokers, broker);
         free(broker);
     }
     struct lane *lane;
     struct lane *next_lane;
-    HASH_ITER(hh, producer->lanes, lane, next_lane)
-    {
+    HASH_ITER (hh, producer->lanes, lane, next_lane) {
         HASH_DEL(producer->lanes, lane);
         free(lane);
     }

@@ -30,10 +30,9 @@
 #include <stdlib.h>
 
 enum {
-    KEEP_UP_NS =
-        1000000, /* what waits is to be worked off in that time; also when a worker is stuck */
+    KEEP_UP_NS = 1000000, /* what waits is to be done in that time; longer in a listener: stuck */
     WATCH_MS = 5,
-    WATCH_IDLE_STEPS = 20 /* how long the watch goes on with nothing waiting */
+    WATCH_IDLE_STEPS = 20, /* how long the watch goes on with nothing waiting */
 };
 
 static _Thread_local const struct tern_push_consumer *listening;

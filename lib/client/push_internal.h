@@ -148,9 +148,9 @@ struct push_queue {
     bool no_commit;    /* reset at the broker: our progress means nothing any more */
     int64_t committed; /* what the broker has acknowledged, -1: nothing */
     unsigned leave_attempts;
+    bool positioned; /* window and next_offset mean something */
 
     /* the state's owner's: control task, or callback in ASKING and PULLING */
-    bool positioned;     /* window and next_offset mean something; under the lock for others */
     int64_t next_offset; /* of the next pull */
     int64_t newest;      /* highest offset delivered, -1: none */
     int64_t suggested_id;
@@ -187,8 +187,7 @@ struct push_worker {
     struct tern_push_consumer *consumer;
     struct task *task;
     bool awake; /* pool.lock */
-    /* the batch in the listener: published by state, read with pool.lock by the one who expires it
-     */
+    /* the batch in the listener: published by state, read with pool.lock by who expires it */
     _Atomic int64_t since_ns; /* 0: no listener runs */
     _Atomic int state;
     struct push_queue *queue;
@@ -230,8 +229,8 @@ struct tern_push_consumer {
     _Atomic int state;         /* enum push_state; changed with lock */
     struct task *control;      /* lock */
     struct push_topic *topics; /* lock */
-    struct push_queue *queues,
-        *leaving;               /* lock; changed by the control task, or when it is stopped */
+    /* lock; changed by the control task, or when it is stopped */
+    struct push_queue *queues, *leaving;
     uint32_t queue_count;       /* lock */
     uint32_t commits_open;      /* lock: commit calls under way */
     struct latch *commits_done; /* lock: a shutdown waits for them */
@@ -271,19 +270,17 @@ MUST_CHECK enum tern_code push_queue_create(struct tern_push_consumer *consumer,
                                             struct push_queue **out);
 void push_queue_ref(struct push_queue *queue);
 void push_queue_unref(struct push_queue *queue);
-/* Ends the queue's life as ours; it stays in `leaving` until its progress is committed. @thread
- * control */
+/* It is not ours any more; it stays in `leaving` until its progress is committed. @thread control
+ */
 void push_queue_drop(struct push_queue *queue);
 /* Sets the starting point: READY at once. @thread the state's owner */
 void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
                          const Tern__Wire__OffsetVersion *version);
-/* Hands the queue back to the control task, to be looked at in delay_ms. @thread the state's owner
- */
+/* Hands the queue back to the control task, due in delay_ms. @thread the state's owner */
 void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms);
 /* Growing pause for the failures counted: first_ms, doubled each time, up to ERROR_PAUSE_MS. */
 int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms);
-/* The peer of the last pull, taken out; the caller's, NULL when there is none. @locks
- * takes:CONSUMER */
+/* The peer of the last pull, taken out; the caller's, may be NULL. @locks takes:CONSUMER */
 struct rpc_peer *push_queue_take_peer(struct push_queue *queue);
 /* All queues whose time has come. @thread control */
 int64_t push_queues_step(struct tern_push_consumer *consumer, int64_t now_ns);
@@ -302,9 +299,6 @@ void push_queue_pull(struct push_queue *queue, bool may_choose);
 void push_offsets_ask(struct push_queue *queue, int64_t now_ns);
 /* Commits what changed when it is time. @thread control */
 int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns);
-/* One CommitOffsetRequest per broker for all that changed. @thread control, or when it is stopped
- */
-void push_offsets_commit(struct tern_push_consumer *consumer, int64_t now_ns);
 /* Commits, and waits for the answers until the deadline. @thread application */
 void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns);
 
@@ -322,8 +316,7 @@ void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk 
 /* Due retries, stuck or missing workers, expired listeners. @thread control */
 int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns);
 void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended);
-/* No further message is handed out; true when no listener runs at the deadline. @thread application
- */
+/* Hands out no further message; true when no listener runs at the deadline. @thread application */
 MUST_CHECK bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns);
 /* Waits for the workers, however long their listeners take. @thread application */
 void push_pool_join(struct tern_push_consumer *consumer);

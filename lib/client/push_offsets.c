@@ -1,15 +1,17 @@
 /*
  * Progress: where a queue begins, and telling the broker how far we are.
  *
- *   NEW ──QueryOffset──► has progress ───────────────────────────────► there
- *                   ├──► QUERY_NOT_FOUND, from the master
- *                   │        last: max offset (retry topic: 0) │ first: 0 │ time: SearchOffset
- * (retry: max) └──► anything else: unknown, asked again; nothing is pulled, nothing committed
+ *   NEW ──QueryOffset──► has progress: there
+ *                   ├──► QUERY_NOT_FOUND, from the master: by the consumer's policy
+ *                   │        last    max offset      retry topic: 0
+ *                   │        first   0
+ *                   │        time    SearchOffset    retry topic: max offset
+ *                   └──► anything else: unknown, asked again; nothing pulled, nothing committed
  *
  * "No progress" and "cannot tell" never share a value: only the master's QUERY_NOT_FOUND lets the
  * policy decide. A negative offset in an answer is an error.
  *
- * Commits carry the window's left edge of every queue where it differs from what the broker has
+ * Commits carry the window's left edge of every queue where it is beyond what the broker has
  * acknowledged, one request per broker. A queue that left us stays in consumer->leaving until its
  * last progress is acknowledged, or LEAVE_COMMITS_MAX attempts failed.
  *
@@ -401,9 +403,10 @@ static bool commit_broker(struct tern_push_consumer *consumer, const struct tern
     return more;
 }
 
-void push_offsets_commit(struct tern_push_consumer *consumer, int64_t now_ns)
+/* One CommitOffsetRequest per broker for all that changed. @thread control, or when it is stopped
+ */
+static void commit_all(struct tern_push_consumer *consumer)
 {
-    (void)now_ns;
     struct tern_queue queue = {.queue_id = 0};
     char after[sizeof queue.broker_name] = "";
     while (next_broker(consumer, after, &queue)) {
@@ -443,7 +446,7 @@ int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns)
     forget_left(consumer);
     if (atomic_exchange(&consumer->commit_wanted, false) || consumer->commit_due_ns <= now_ns) {
         consumer->commit_due_ns = now_ns + ms_to_ns(consumer->options.commit_interval_ms);
-        push_offsets_commit(consumer, now_ns);
+        commit_all(consumer);
     }
     return consumer->commit_due_ns;
 }
@@ -453,7 +456,7 @@ void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns
     for (int attempt = 0; attempt < 2; attempt++) {
         /* The first round may find commits under way with older offsets; the second says the rest.
          */
-        push_offsets_commit(consumer, clock_mono_ns(consumer->env->clock));
+        commit_all(consumer);
         struct latch done;
         latch_init(&done);
         lock_acquire(&consumer->lock);

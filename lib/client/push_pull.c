@@ -4,8 +4,7 @@
  *
  *   READY ──room?──► PULLING ──answer──► decode, compare tags, window_admit, push_pool_add ─┐
  *     ▲  no: 50 ms                                                                          │
- *     └── slow way, by the control task: pauses, another address ◄── else ── same peer, room ┘ at
- * once
+ *     └── slow way, the control task: pauses, another address ◄── else ── at once: same peer ◄┘
  *
  * The usual case never leaves the transport's thread: the callback of one pull starts the next.
  * Whatever needs a choice (another address, a pause, a new beginning) goes through the control

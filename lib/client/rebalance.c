@@ -1,8 +1,9 @@
 /*
  * Which queues are ours: rebalancing, the queues' objects, and the control task's round over them.
  *
- *   every 20 s, at once on a change ──► for each topic: MembersRequest to one broker ──► share ──►
- * diff │ failed: the next broker, a second later
+ *   every 20 s, at once on a change ──► per topic: MembersRequest ──► share ──► take and leave
+ *                                                       │ failed
+ *                                                       └──► the next broker, a second later
  *
  * All members must see the same lists to come to the same sharing, so all ask the same broker: the
  * first of the route (sorted by name), at its master if that can be reached. Views differ for a

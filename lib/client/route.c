@@ -1,12 +1,12 @@
 /*
  * A route: what a nameserver's answer means for clients, immutable once made.
  *
- * Reading is offered by every broker set that has some address and the R permission. Writing needs W and a
- * master (id 0), RocketMQ's rule: with the master gone the slaves are read from only. Queues are sorted by
- * broker name and id, so that all clients see the same order.
+ * Reading is offered by every broker set that has some address and the R permission. Writing needs
+ * W and a master (id 0), RocketMQ's rule: with the master gone the slaves are read from only.
+ * Queues are sorted by broker name and id, so that all clients see the same order.
  *
- * Invariants: brokers are sorted by name, each name once; data[i].broker is an index into them; counts stay
- * within ROUTE_BROKERS_MAX and ROUTE_QUEUES_MAX.
+ * Invariants: brokers are sorted by name, each name once; data[i].broker is an index into them;
+ * counts stay within ROUTE_BROKERS_MAX and ROUTE_QUEUES_MAX.
  *
  * Threads: any; references are atomic. Failure modes: an answer out of bounds is refused whole.
  */
@@ -16,8 +16,10 @@
 #include <string.h>
 
 enum { PERM_WRITE = 2, PERM_READ = 4, MASTER_ID = 0 };
-enum { ADDRESSES_MAX = sizeof((struct route_broker *)0)->addresses /
-                       sizeof((struct route_broker *)0)->addresses[0] };
+enum {
+    ADDRESSES_MAX =
+        sizeof((struct route_broker *)0)->addresses / sizeof((struct route_broker *)0)->addresses[0]
+};
 
 struct route *route_ref(struct route *route)
 {

@@ -3,18 +3,20 @@
  *
  *   unknown ──route_ask──► fetching ──answer──► known ──30 s, failure──► fetching, still known
  *      ▲                      │                   │
- *      └──── failure ◄────────┘                   └── nobody asked for 10 min and nobody holds it: forgotten
+ *      └──── failure ◄────────┘                   └── not used for 10 min, held by nobody:
+ * forgotten
  *
- * One fetch per topic at a time; whoever needs an unknown route joins its waiters. A failed or empty answer
- * ends the waits and changes nothing: what was known stays known (a nameserver that was just restarted knows
- * no routes until the brokers register again). An answer that says the same as the last leaves the old route
- * in place, so that pointers compare; a different one moves route_generation on.
+ * One fetch per topic at a time; whoever needs an unknown route joins its waiters. A failed or
+ * empty answer ends the waits and changes nothing: what was known stays known (a nameserver that
+ * was just restarted knows no routes until the brokers register again). An answer that says the
+ * same as the last leaves the old route in place, so that pointers compare; a different one moves
+ * route_generation on.
  *
- * Invariants: every waiter's done is called once, by the answer, by its deadline, or by the instance's end.
- * An entry with waiters is fetching or due.
+ * Invariants: every waiter's done is called once, by the answer, by its deadline, or by the
+ * instance's end. An entry with waiters is fetching or due.
  *
- * Threads: any; the lock is CLIENT, released before every call out. Failure modes: the table full of topics
- * in use gives TERN_LIMIT.
+ * Threads: any; the lock is CLIENT, released before every call out. Failure modes: the table full
+ * of topics in use gives TERN_LIMIT.
  */
 #include "client/instance_internal.h"
 
@@ -61,8 +63,7 @@ static void forget(struct instance *instance, int64_t used_before_ns)
 {
     struct topic_entry *entry;
     struct topic_entry *next;
-    HASH_ITER(hh, instance->topics, entry, next)
-    {
+    HASH_ITER (hh, instance->topics, entry, next) {
         if (!entry_unused(entry) || entry->used_ns >= used_before_ns)
             continue;
         if (entry->route)
@@ -181,6 +182,9 @@ static void fetch_done(void *arg, enum tern_code code, const Tern__Wire__RouteRe
     struct route *held = waiters && code == TERN_OK ? route_ref(entry->route) : NULL;
     instance_step_by(instance, code == TERN_OK ? now_ns : entry->due_ns);
     lock_release(&instance->lock);
+    if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST && code != TERN_CANCELED)
+        log_warn(instance->env->log, "client_route_unavailable", "topic=%s reason=\"%s\"",
+                 fetch->topic, error_text(err, code));
     free(fetch);
     end_waits(waiters, code, held, err);
     route_unref(held);
@@ -325,8 +329,7 @@ int64_t route_cache_step(struct instance *instance, int64_t now_ns)
     forget(instance, now_ns - ms_to_ns(ROUTE_IDLE_MS));
     struct topic_entry *entry;
     struct topic_entry *after;
-    HASH_ITER(hh, instance->topics, entry, after)
-    {
+    HASH_ITER (hh, instance->topics, entry, after) {
         int64_t wait_ns = expire_waiters(entry, now_ns, &expired);
         if (wait_ns < next_ns)
             next_ns = wait_ns;
@@ -356,8 +359,7 @@ static size_t take_changed(struct instance *instance, struct arena *arena, const
     const char **names = arena_alloc(arena, HASH_COUNT(instance->topics) * sizeof *names);
     struct topic_entry *entry;
     struct topic_entry *next;
-    HASH_ITER(hh, instance->topics, entry, next)
-    {
+    HASH_ITER (hh, instance->topics, entry, next) {
         char *name = entry->changed && names ? arena_alloc(arena, sizeof entry->topic) : NULL;
         if (!name)
             continue;
@@ -406,8 +408,7 @@ void route_cache_fini(struct instance *instance)
     error_set(&err, TERN_CANCELED, "the client instance stops");
     struct topic_entry *entry;
     struct topic_entry *next;
-    HASH_ITER(hh, instance->topics, entry, next)
-    {
+    HASH_ITER (hh, instance->topics, entry, next) {
         ENSURE(!entry->fetching);
         end_waits(take_waiters(entry), TERN_CANCELED, NULL, &err);
         entry_free(instance, entry);

@@ -1,6 +1,6 @@
 /*
- * Putting clients into another world: tests and simulations give their own clocks, random numbers, tasks
- * and network. Not installed and not exported by the shared library; link with the archive.
+ * Putting clients into another world: tests and simulations give their own clocks, random numbers,
+ * tasks and network. Not installed and not exported by the shared library; link with the archive.
  */
 #ifndef CLIENT_SIM_HOOKS_H
 #define CLIENT_SIM_HOOKS_H

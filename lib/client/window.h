@@ -12,7 +12,7 @@
  * in odd laps 0 is. All offsets of a lap are finished before the left edge passes them, so a bit
  * that the next lap finds is, by itself, "unfinished" there.
  *
- * Threads: one puller at a time (of the queue) calls reset and admit; mark, left and in_flight are
+ * Threads: one puller at a time (of the queue) calls reset and admit; mark, left and right are
  * for any thread, lock-free, without allocating. Marking is one atomic OR (or AND in odd laps).
  */
 #ifndef CLIENT_WINDOW_H

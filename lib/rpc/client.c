@@ -70,7 +70,7 @@ struct rpc_peer {
     int64_t idle_since_ns; /* client->lock: when refs became 0 */
     struct link_conn *conn;
     _Atomic bool up;
-    _Atomic bool doomed; /* dialled twice at once; this one was too late and is nobody's */
+    _Atomic bool doomed;    /* dialled twice at once; this one was too late and is nobody's */
     _Atomic uint32_t calls; /* not yet done */
     char address[];
 };
@@ -81,8 +81,8 @@ struct rpc_client {
     struct rpc_client_options options;
     char *client_id;
     size_t client_id_len;
-    struct task *task; /* woken inside the gate */
-    struct rpc_gate gate;  /* calls being started; shut when destroyed */
+    struct task *task;    /* woken inside the gate */
+    struct rpc_gate gate; /* calls being started; shut when destroyed */
     struct lock lock;
     struct rpc_peer *peers;  /* lock */
     struct rpc_peer *doomed; /* lock: not in peers, to be closed */
@@ -160,7 +160,7 @@ enum tern_code rpc_peer_get(struct rpc_client *client, const char *address, stru
     *out = peer;
     if (peer)
         return TERN_OK;
-    struct rpc_peer *fresh;
+    struct rpc_peer *fresh = NULL;
     enum tern_code code = dial_peer(client, address, &fresh, err);
     if (code != TERN_OK)
         return code;
@@ -589,7 +589,7 @@ void rpc_client_destroy(struct rpc_client *client)
         struct rpc_peer *peer = lists[i];
         while (peer) {
             struct rpc_peer *next = peer->next;
-            ENSURE(atomic_load(&peer->held) == 0); /* callers give their calls back first */
+            ENSURE(atomic_load(&peer->held) == 0);    /* callers give their calls back first */
             ENSURE(peer->refs == (uint32_t)(i == 1)); /* and their peers */
             free(peer);
             peer = next;

@@ -7,12 +7,13 @@
  *   [ 512 headroom | payload cap ] ──► [ trimmed | length | header | payload | chopped ]
  *
  * What a hostile header could do, and what keeps it from it:
- *   lie about its length          compared with the frame before anything is read
- *   make us allocate without end  protobuf-c allocates from an arena with a budget, and headers are
- * capped far below the sizes where protobuf-c's own arithmetic wraps nest without end no message
- * type of ours is recursive; unknown fields are not descended into; check_strings() has its own
- * small stack with a limit hide bytes behind a NUL       `string` fields become C strings and would
- * lose what follows: such headers are refused. Names are `bytes` and checked by their length.
+ *   - lie about its length: it is compared with the frame before anything is read;
+ *   - make us allocate without end: protobuf-c allocates from an arena with a budget, and headers
+ *     are capped far below the sizes where protobuf-c's own arithmetic wraps;
+ *   - nest without end: no message type of ours is recursive; unknown fields are not descended
+ *     into; check_strings() has its own small stack with a limit;
+ *   - hide bytes behind a NUL: `string` fields become C strings and would lose what follows, so
+ *     such headers are refused. Names are `bytes` and checked by their length.
  *
  * Threads: any, each frame one at a time. Failure modes: NULL or a code, and a text.
  */

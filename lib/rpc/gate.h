@@ -1,6 +1,7 @@
 /*
- * A count of those inside, and a door that can be shut: when rpc_gate_shut() has returned nobody is inside and
- * nobody will be. For what may be freed only when its last user has left. One thread shuts, once.
+ * A count of those inside, and a door that can be shut: when rpc_gate_shut() has returned nobody is
+ * inside and nobody will be. For what may be freed only when its last user has left. One thread
+ * shuts, once.
  */
 #ifndef RPC_GATE_H
 #define RPC_GATE_H
@@ -15,7 +16,8 @@ struct rpc_gate {
 void rpc_gate_init(struct rpc_gate *gate);
 /* false when shut. @thread any @locks none */
 MUST_CHECK bool rpc_gate_enter(struct rpc_gate *gate);
-/* Enters also when it is shut but not empty, as one who is inside may; ENSUREs that it is not both. */
+/* Enters also when it is shut but not empty, as one who is inside may; ENSUREs that it is not both.
+ */
 void rpc_gate_hold(struct rpc_gate *gate);
 /* The gate may be gone when this returns. */
 void rpc_gate_leave(struct rpc_gate *gate, struct sched *sched);

@@ -6,8 +6,7 @@
  * the connections' attempts and back-off, and gives the completions that could not be given where
  * they arose. NNG's callbacks only leave a note and wake it. Messages do not pass through it.
  *
- *   link->members ──► listener (peer events) ──► connection (attempts) ──► …      stepped one after
- * another
+ *   link->members --> listener (peer events) --> connection (attempts) --> ...
  *
  * Invariant: a member leaves the list only on the task, so a member that is being stepped stays
  * valid.
@@ -20,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 
 /* ---- errors and addresses ---- */
@@ -94,6 +94,50 @@ enum tern_code link_check_address(const char *address, bool *literal, struct ter
     if (bracketed && !*literal)
         return error_set(err, TERN_INVALID, "address \"%s\": not an IPv6 address", address);
     return TERN_OK;
+}
+
+/* A v4 address mapped into v6 counts as v4. */
+static void set_v6(const uint8_t *ip, struct host *out)
+{
+    static const uint8_t mapped_v4[12] = {[10] = 0xff, [11] = 0xff};
+    out->v6 = memcmp(ip, mapped_v4, sizeof mapped_v4) != 0;
+    memcpy(out->ip, ip + (out->v6 ? 0 : 12), out->v6 ? 16 : 4);
+}
+
+void link_pipe_address(nng_pipe pipe, const char *option, struct host *out)
+{
+    nng_sockaddr address;
+    memset(out, 0, sizeof *out);
+    if (nng_pipe_get_addr(pipe, option, &address) != 0)
+        return;
+    if (address.s_family == NNG_AF_INET) {
+        memcpy(out->ip, &address.s_in.sa_addr, 4);
+        out->port = ntohs(address.s_in.sa_port);
+    } else if (address.s_family == NNG_AF_INET6) {
+        set_v6(address.s_in6.sa_addr, out);
+        out->port = ntohs(address.s_in6.sa_port);
+    }
+}
+
+void link_socket_address(const struct sockaddr *address, struct host *out)
+{
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    memset(out, 0, sizeof *out);
+    if (address->sa_family == AF_INET) {
+        memcpy(&v4, address, sizeof v4);
+        memcpy(out->ip, &v4.sin_addr, 4);
+        out->port = ntohs(v4.sin_port);
+    } else if (address->sa_family == AF_INET6) {
+        memcpy(&v6, address, sizeof v6);
+        set_v6(v6.sin6_addr.s6_addr, out);
+        out->port = ntohs(v6.sin6_port);
+    }
+}
+
+bool link_same_host(const struct host *a, const struct host *b)
+{
+    return a->v6 == b->v6 && a->port == b->port && memcmp(a->ip, b->ip, a->v6 ? 16 : 4) == 0;
 }
 
 nng_duration link_timeout_ms(int64_t deadline_ns, int64_t now_ns)
@@ -207,8 +251,6 @@ static void detach_members(struct nng_link *link)
         lock_release(&link->lock);
         if (!member)
             return;
-        if (member->detach)
-            member->detach(member);
         latch_set(link->env.sched, member->detached);
     }
 }
@@ -235,17 +277,12 @@ static int64_t link_step(void *arg, int64_t now_ns)
 
 /* ---- life ---- */
 
-/* Set in nng_epipe_shim.c, which programs link. */
-extern const int tern_nng_epipe_shim __attribute__((weak));
-
 static void check_shim(const struct nng_link *link)
 {
-    const int *volatile shim = &tern_nng_epipe_shim;
-    int minor = 0;
-    bool old = sscanf(nng_version(), "1.%d", &minor) == 1 && minor < 6;
-    if (old && !shim)
-        log_warn(link->env.log, "rpc.handshake_unguarded",
-                 "nng=%s effect=\"a hang-up in the handshake ends a listener\"", nng_version());
+    if (nng_version()[0] == '1' && !link_can_hang_up())
+        log_warn(link->env.log, "rpc.nng_unguarded",
+                 "nng=%s effect=\"hang-ups may end a listener, or the noticing of hang-ups\"",
+                 nng_version());
 }
 
 /* Every peer is a descriptor; the soft limit is often 1024. */

@@ -1,10 +1,11 @@
 /*
- * What link_nng.c, link_nng_server.c and link_nng_client.c share; nobody else includes this, or
- * NNG.
+ * What the files of the NNG link share; nobody else includes this, or NNG.
  *
- *   link_nng.c         the link itself: messages, addresses, its one task
- *   link_nng_server.c  listeners: contexts, peers, limits
- *   link_nng_client.c  connections: attempts, back-off, calls
+ *   link_nng.c          the link itself: messages, addresses, its one task
+ *   link_nng_server.c   listeners: contexts, requests, limits
+ *   link_nng_peers.c    listeners: who is connected
+ *   link_nng_client.c   connections: calls
+ *   link_nng_dialing.c  connections: attempts, back-off
  *
  * Threads: NNG's, which run callbacks and must not wait; the link's task, which delivers states of
  * peers and connections in order and runs the connections' state machines; the callers'. Closing is
@@ -26,7 +27,13 @@
 #include "base/sched.h"
 #include "rpc/gate.h"
 #include "rpc/link.h"
+#include "rpc/nng_shim.h"
 
+enum {
+    /* how long pipes may take to go before they are given up */
+    LINK_GONE_WAIT_MS = 2000,
+    LINK_RETRY_NOW_PERIOD_MS = 1000
+};
 enum { LINK_ADDRESS_BYTES = 288, LINK_URL_BYTES = LINK_ADDRESS_BYTES + 8 };
 
 /*
@@ -36,8 +43,7 @@ enum { LINK_ADDRESS_BYTES = 288, LINK_URL_BYTES = LINK_ADDRESS_BYTES + 8 };
 struct link_member {
     struct link_member *next; /* link->lock */
     int64_t (*step)(struct link_member *member, int64_t now_ns);
-    void (*detach)(struct link_member *member); /* last call, on the task; may be NULL */
-    struct latch *detached;                     /* link->lock; set: leave, then set the latch */
+    struct latch *detached; /* link->lock; set: leave, then set the latch */
 };
 
 /* A completion that cannot be given at once because the caller is still inside link_call(). */
@@ -97,6 +103,21 @@ static inline nng_msg *msg_to_nng(struct link_msg *msg)
 static inline struct link_msg *msg_from_nng(nng_msg *msg)
 {
     return (struct link_msg *)msg;
+}
+
+/* One end of the pipe's connection, NNG_OPT_REMADDR or NNG_OPT_LOCADDR; zeros when it is not known.
+ */
+void link_pipe_address(nng_pipe pipe, const char *option, struct host *out);
+void link_socket_address(const struct sockaddr *address, struct host *out);
+bool link_same_host(const struct host *a, const struct host *b);
+
+/*
+ * Whether connections can be made to end by themselves. Where not, nng_pipe_close() has to do, and
+ * NNG 1.5 may stop reaping pipes; see nng_shim.c.
+ */
+static inline bool link_can_hang_up(void)
+{
+    return nng_shim_hang_up != NULL;
 }
 
 /* link_nng_server.c */

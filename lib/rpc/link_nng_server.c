@@ -1,49 +1,43 @@
 /*
  * The serving half of the NNG link: one REP socket per listener, and as many of its contexts as
- * there are requests under way.
+ * there are requests under way. Who is connected is in link_nng_peers.c.
  *
  * A context holds one request from its arrival until its reply has been taken; REP takes the next
  * request off a connection only when some context receives. So contexts are kept receiving ahead of
  * the parked ones:
  *
- *                 ┌────────────── drop ──────────────┐
- *                 ▼                                  │
- *   open ──► RECEIVING ──► OWNED (handler, parked) ──┴──► SENDING ──┐
- *                 ▲                                                 │
- *                 └─────────────────────────────────────────────────┘
+ *                 +------------- drop --------------+
+ *                 v                                 |
+ *   open --> RECEIVING --> OWNED (handler, parked) -+--> SENDING --+
+ *                 ^                                                |
+ *                 +------------------------------------------------+
  *
- * When fewer than CONTEXTS_AHEAD receive, the callback that noticed opens a batch more, up to
- * max_requests and a reserve that lets requests above the caps still be answered "busy". Contexts
- * are kept until the end; one takes about 1 KiB with its aio.
+ * When fewer than half of CONTEXTS_AHEAD receive, the callback that noticed opens a batch more, up
+ * to max_requests and a reserve that lets requests above the caps still be answered "busy".
+ * Contexts are kept until the end; one takes about 1 KiB with its aio.
  *
  * Limits. Nearing a cap calls on_pressure; above it requests are marked over_cap; a peer with twice
  * its cap does not read its replies, or does not care, and is closed. A reply that is not taken
  * within reply_timeout_ms closes the peer too: the first reply that does not fit the socket's
  * buffer holds up all others of the connection.
  *
- * Peers. A record is made in the pipe's ADD_PRE event, which NNG gives before anything of the pipe
- * can be received, and ended in REM_POST. Pipe ids come back one day, ours do not. on_peer is
- * called by the link's task, once up and once down, in order. A record lives until both were told
- * and its requests are over.
- *
- * Closing (server_close) is in the order in which nothing can be stranded: stop accepting; leave
- * the task; shut the door for replies and new contexts; close the socket, which ends all of NNG's
- * operations; free the aios, which waits for callbacks. Requests that handlers still hold become
- * orphans: link_reply frees them, the last one frees the listener. NNG 1.5.2 waits for ever in
- * nng_close when a context is opened meanwhile, hence the gate around opening.
+ * Closing (server_close) is in the order in which nothing can be stranded: hang up on the peers,
+ * dropping what they still send, and wait until their pipes have gone; leave the task; shut the
+ * door for replies and new contexts; close the socket, which ends all of NNG's operations; free the
+ * aios, which waits for callbacks. Requests that handlers still hold become orphans: link_reply
+ * frees them, the last one frees the listener. NNG 1.5.2 waits for ever in nng_close when a context
+ * is opened meanwhile, hence the gate around opening; and when a pipe never goes (nng_shim.c says
+ * why), hence the other way out: contexts are closed one by one and the socket is left behind.
  *
  * Threads: callbacks on NNG's; replies from any; closing from the caller's. Locks: listener->lock.
  */
 #include <nng/nng.h>
 #include <nng/protocol/reqrep0/rep.h>
 
-#include "rpc/link_nng_internal.h"
+#include "rpc/link_nng_listener.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include <uthash.h>
 
 enum {
     CONTEXTS_AHEAD = 64,
@@ -52,22 +46,7 @@ enum {
     DEFAULT_MAX_PEERS = 10000,
     DEFAULT_MAX_REQUESTS = 65536,
     DEFAULT_MAX_REQUESTS_PER_PEER = 4096,
-    DEFAULT_REPLY_TIMEOUT_MS = 10000,
-    IDLE_CHECKS = 4 /* looks per idle time */
-};
-
-/* A connected client. All fields: listener->lock, but for pub, which does not change. */
-struct peer {
-    struct link_peer pub;
-    uint32_t pipe_id;
-    uint32_t pending;    /* requests not yet over */
-    uint32_t idle_looks; /* since the last request */
-    bool gone;
-    bool told_up, told_down;
-    bool queued; /* in listener->events */
-    struct peer *next_event;
-    UT_hash_handle by_pipe; /* while not gone */
-    UT_hash_handle by_id;
+    DEFAULT_REPLY_TIMEOUT_MS = 10000
 };
 
 enum request_state { RECEIVING, OWNED, SENDING, ENDED };
@@ -85,30 +64,6 @@ struct link_request {
     struct peer *peer; /* while OWNED or SENDING; NULL when it came from a pipe already gone */
 };
 
-struct link_listener {
-    struct link_member member; /* first */
-    struct nng_link *link;
-    struct link_listen_options options;
-    char address[LINK_ADDRESS_BYTES];
-    nng_socket socket;
-    nng_listener endpoint;
-    uint16_t port;
-    struct rpc_gate gate; /* replies being submitted, contexts being opened */
-    _Atomic bool closing;
-    _Atomic int32_t receiving; /* contexts */
-    _Atomic bool growing;
-
-    struct lock lock;
-    struct link_request *requests;     /* lock */
-    uint32_t contexts;                 /* lock */
-    uint32_t pending;                  /* lock: requests not yet over */
-    uint32_t orphans;                  /* lock */
-    struct peer *by_pipe, *by_id;      /* lock */
-    uint64_t last_peer_id;             /* lock */
-    struct peer *events, **last_event; /* lock */
-    int64_t next_idle_look_ns;         /* the task's */
-};
-
 static void on_request_event(void *arg);
 
 /* ---- contexts ---- */
@@ -119,6 +74,14 @@ static void receive(struct link_request *request)
     atomic_fetch_add(&request->listener->receiving, 1);
     nng_aio_set_timeout(request->aio, NNG_DURATION_INFINITE);
     nng_ctx_recv(request->ctx, request->aio);
+}
+
+static void receive_again(struct link_request *request)
+{
+    if (atomic_load(&request->listener->phase) == CLOSED)
+        request->state = ENDED;
+    else
+        receive(request);
 }
 
 /* The caller is inside the gate. */
@@ -181,214 +144,6 @@ static void grow(struct link_listener *listener)
     }
 }
 
-/* ---- peers ---- */
-
-/* @locks holds:LINK. true: the task is to be woken. */
-static bool queue_event(struct link_listener *listener, struct peer *peer)
-{
-    if (peer->queued)
-        return false;
-    peer->queued = true;
-    peer->next_event = NULL;
-    *listener->last_event = peer;
-    listener->last_event = &peer->next_event;
-    return true;
-}
-
-static struct peer *pop_event(struct link_listener *listener)
-{
-    struct peer *peer = listener->events;
-    if (!peer)
-        return NULL;
-    listener->events = peer->next_event;
-    if (!listener->events)
-        listener->last_event = &listener->events;
-    peer->queued = false;
-    return peer;
-}
-
-/* Frees the record when nobody needs it any more. @locks holds:LINK */
-static void release_peer(struct link_listener *listener, struct peer *peer)
-{
-    if (!peer->told_down || peer->pending > 0 || peer->queued)
-        return;
-    HASH_DELETE(by_id, listener->by_id, peer);
-    free(peer);
-}
-
-static void remote_address(nng_pipe pipe, struct host *out)
-{
-    nng_sockaddr address;
-    memset(out, 0, sizeof *out);
-    if (nng_pipe_get_addr(pipe, NNG_OPT_REMADDR, &address) != 0)
-        return;
-    const uint8_t *port = NULL;
-    if (address.s_family == NNG_AF_INET) {
-        memcpy(out->ip, &address.s_in.sa_addr, 4);
-        port = (const uint8_t *)&address.s_in.sa_port;
-    } else if (address.s_family == NNG_AF_INET6) {
-        static const uint8_t mapped_v4[12] = {[10] = 0xff, [11] = 0xff};
-        out->v6 = memcmp(address.s_in6.sa_addr, mapped_v4, sizeof mapped_v4) != 0;
-        memcpy(out->ip, address.s_in6.sa_addr + (out->v6 ? 0 : 12), out->v6 ? 16 : 4);
-        port = (const uint8_t *)&address.s_in6.sa_port;
-    }
-    if (port)
-        out->port = (uint32_t)port[0] << 8 | port[1];
-}
-
-/* @thread nng */
-static void on_pipe_arriving(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    (void)event;
-    struct link_listener *listener = arg;
-    struct peer *peer = calloc(1, sizeof *peer);
-    bool accepted = false;
-    bool wake = false;
-    if (peer) {
-        remote_address(pipe, &peer->pub.remote);
-        peer->pipe_id = (uint32_t)nng_pipe_id(pipe);
-    }
-    lock_acquire(&listener->lock);
-    if (peer && HASH_CNT(by_pipe, listener->by_pipe) < listener->options.max_peers &&
-        !atomic_load(&listener->closing)) {
-        accepted = true;
-        peer->pub.id = ++listener->last_peer_id;
-        HASH_ADD(by_pipe, listener->by_pipe, pipe_id, sizeof peer->pipe_id, peer);
-        HASH_ADD(by_id, listener->by_id, pub.id, sizeof peer->pub.id, peer);
-        wake = queue_event(listener, peer);
-    }
-    lock_release(&listener->lock);
-    if (accepted) {
-        if (wake)
-            task_wake(listener->link->task);
-        return;
-    }
-    free(peer);
-    nng_pipe_close(pipe);
-    log_warn(listener->link->env.log, "rpc.peer_refused", "listener=%s max_peers=%u",
-             listener->address, listener->options.max_peers);
-}
-
-/* @locks holds:LINK */
-static struct peer *find_by_pipe(struct link_listener *listener, uint32_t pipe_id)
-{
-    struct peer *peer;
-    HASH_FIND(by_pipe, listener->by_pipe, &pipe_id, sizeof pipe_id, peer);
-    return peer;
-}
-
-/* Also for pipes that were refused. @thread nng */
-static void on_pipe_gone(nng_pipe pipe, nng_pipe_ev event, void *arg)
-{
-    (void)event;
-    struct link_listener *listener = arg;
-    bool wake = false;
-    lock_acquire(&listener->lock);
-    struct peer *peer = find_by_pipe(listener, (uint32_t)nng_pipe_id(pipe));
-    if (peer) {
-        HASH_DELETE(by_pipe, listener->by_pipe, peer);
-        peer->gone = true;
-        wake = queue_event(listener, peer);
-    }
-    lock_release(&listener->lock);
-    if (wake)
-        task_wake(listener->link->task);
-}
-
-static void close_pipe(uint32_t pipe_id)
-{
-    nng_pipe pipe = {.id = pipe_id};
-    nng_pipe_close(pipe);
-}
-
-void server_peer_close(struct link_listener *listener, uint64_t peer_id)
-{
-    struct peer *peer;
-    uint32_t pipe_id = 0;
-    lock_acquire(&listener->lock);
-    HASH_FIND(by_id, listener->by_id, &peer_id, sizeof peer_id, peer);
-    if (peer && !peer->gone)
-        pipe_id = peer->pipe_id;
-    lock_release(&listener->lock);
-    if (pipe_id)
-        close_pipe(pipe_id);
-}
-
-/* ---- the task's part ---- */
-
-static void tell_peers(struct link_listener *listener)
-{
-    for (;;) {
-        lock_acquire(&listener->lock);
-        struct peer *peer = pop_event(listener);
-        struct link_peer pub = {0};
-        bool up = false;
-        bool down = false;
-        if (peer) {
-            pub = peer->pub;
-            up = !peer->told_up;
-            down = peer->gone;
-            peer->told_up = true;
-        }
-        lock_release(&listener->lock);
-        if (!peer)
-            return;
-        if (listener->options.on_peer) {
-            if (up)
-                listener->options.on_peer(listener->options.arg, &pub, true);
-            if (down)
-                listener->options.on_peer(listener->options.arg, &pub, false);
-        }
-        if (down) {
-            lock_acquire(&listener->lock);
-            peer->told_down = true;
-            release_peer(listener, peer);
-            lock_release(&listener->lock);
-        }
-    }
-}
-
-/* Closes one peer that has been idle for too long; false when there is none. */
-static bool close_idle_peer(struct link_listener *listener)
-{
-    uint32_t pipe_id = 0;
-    lock_acquire(&listener->lock);
-    for (struct peer *peer = listener->by_pipe; peer && !pipe_id; peer = peer->by_pipe.next)
-        if (peer->idle_looks > IDLE_CHECKS) {
-            peer->idle_looks = 0;
-            pipe_id = peer->pipe_id;
-        }
-    lock_release(&listener->lock);
-    if (pipe_id)
-        close_pipe(pipe_id);
-    return pipe_id != 0;
-}
-
-static int64_t look_for_idle(struct link_listener *listener, int64_t now_ns)
-{
-    if (listener->options.idle_close_ms <= 0)
-        return SCHED_NEVER;
-    if (now_ns < listener->next_idle_look_ns)
-        return listener->next_idle_look_ns;
-    lock_acquire(&listener->lock);
-    for (struct peer *peer = listener->by_pipe; peer; peer = peer->by_pipe.next)
-        if (peer->pending == 0)
-            peer->idle_looks++;
-    lock_release(&listener->lock);
-    while (close_idle_peer(listener))
-        ;
-    int64_t period_ns = ms_to_ns(listener->options.idle_close_ms) / IDLE_CHECKS;
-    listener->next_idle_look_ns = now_ns + period_ns;
-    return listener->next_idle_look_ns;
-}
-
-static int64_t listener_step(struct link_member *member, int64_t now_ns)
-{
-    struct link_listener *listener = (struct link_listener *)member;
-    tell_peers(listener);
-    return look_for_idle(listener, now_ns);
-}
-
 /* ---- requests ---- */
 
 enum pressure { EASE, NEAR_CAP, OVER_CAP, HOPELESS };
@@ -406,7 +161,7 @@ static void admit(struct link_request *request, uint32_t pipe_id, enum pressure 
 {
     struct link_listener *listener = request->listener;
     lock_acquire(&listener->lock);
-    struct peer *peer = find_by_pipe(listener, pipe_id);
+    struct peer *peer = peers_find(listener, pipe_id);
     uint32_t of_peer = 0;
     if (peer) {
         of_peer = ++peer->pending;
@@ -428,7 +183,7 @@ static void count_out(struct link_request *request)
     request->peer = NULL;
     if (peer) {
         peer->pending--;
-        release_peer(listener, peer);
+        peers_release(listener, peer);
     }
     lock_release(&listener->lock);
 }
@@ -444,7 +199,7 @@ static void received(struct link_request *request, nng_msg *msg)
     request->msg = msg;
     admit(request, pipe_id, &by_peer, &in_all);
     if (by_peer == HOPELESS)
-        close_pipe(pipe_id);
+        peers_close(listener, request->peer->pub.id);
     request->over_cap = by_peer >= OVER_CAP || in_all >= OVER_CAP;
     if (options->on_pressure && by_peer >= NEAR_CAP)
         options->on_pressure(options->arg, &request->peer->pub);
@@ -458,15 +213,15 @@ static void on_receive_done(struct link_request *request)
     struct link_listener *listener = request->listener;
     int rv = nng_aio_result(request->aio);
     atomic_fetch_sub(&listener->receiving, 1);
-    if (rv != 0) { /* only closing ends a receive */
+    if (rv != 0) { /* only the context's end ends a receive */
         request->state = ENDED;
         return;
     }
     nng_msg *msg = nng_aio_get_msg(request->aio);
     nng_aio_set_msg(request->aio, NULL);
-    if (atomic_load(&listener->closing)) {
+    if (atomic_load(&listener->phase) != LISTENING) {
         nng_msg_free(msg);
-        request->state = ENDED;
+        receive_again(request);
         return;
     }
     grow(listener);
@@ -487,13 +242,10 @@ static void on_send_done(struct link_request *request)
         log_warn(listener->link->env.log, "rpc.reply_not_taken",
                  "listener=%s peer=%s waited_ms=%lld", listener->address, remote,
                  (long long)listener->options.reply_timeout_ms);
-        close_pipe(request->peer->pipe_id);
+        peers_close(listener, request->peer->pub.id);
     }
     count_out(request);
-    if (atomic_load(&listener->closing))
-        request->state = ENDED;
-    else
-        receive(request);
+    receive_again(request);
 }
 
 static void on_request_event(void *arg)
@@ -601,9 +353,9 @@ static int open_socket(struct link_listener *listener)
     rv = nng_socket_set_size(socket, NNG_OPT_RECVMAXSZ,
                              link_receive_limit(listener->options.max_message_bytes));
     if (rv == 0)
-        rv = nng_pipe_notify(socket, NNG_PIPE_EV_ADD_PRE, on_pipe_arriving, listener);
+        rv = nng_pipe_notify(socket, NNG_PIPE_EV_ADD_PRE, peers_on_arriving, listener);
     if (rv == 0)
-        rv = nng_pipe_notify(socket, NNG_PIPE_EV_REM_POST, on_pipe_gone, listener);
+        rv = nng_pipe_notify(socket, NNG_PIPE_EV_REM_POST, peers_on_gone, listener);
     if (rv == 0)
         rv = nng_listener_create(&listener->endpoint, socket, url);
     if (rv == 0)
@@ -621,7 +373,9 @@ static int start_accepting(struct link_listener *listener)
     int rv = nng_listener_start(listener->endpoint, 0);
     if (rv == 0)
         rv = nng_listener_get_int(listener->endpoint, NNG_OPT_TCP_BOUND_PORT, &port);
+    lock_acquire(&listener->lock);
     listener->port = (uint16_t)port;
+    lock_release(&listener->lock);
     return rv;
 }
 
@@ -637,7 +391,7 @@ enum tern_code server_listen(struct link *base, const struct link_listen_options
     struct link_listener *listener = calloc(1, sizeof *listener);
     if (!listener)
         return error_set(err, TERN_NO_MEMORY, "listener %s", options->address);
-    listener->member.step = listener_step;
+    listener->member.step = peers_step;
     listener->link = link;
     listener->options = *options;
     set_defaults(&listener->options);
@@ -690,35 +444,41 @@ static void free_requests(struct link_listener *listener)
     }
 }
 
-static void forget_peers(struct link_listener *listener)
+/* Ends contexts and, when it can be, the socket with all that is in it. */
+static void close_socket(struct link_listener *listener, bool whole)
 {
-    struct peer *peer;
-    struct peer *next;
-    lock_acquire(&listener->lock);
-    listener->events = NULL;
-    HASH_CLEAR(by_pipe, listener->by_pipe);
-    HASH_ITER (by_id, listener->by_id, peer, next) {
-        peer->queued = false;
-        peer->gone = true;
-        peer->told_down = true;
-        release_peer(listener, peer);
+    if (whole) {
+        nng_close(listener->socket);
+        return;
     }
-    lock_release(&listener->lock);
+    log_error(listener->link->env.log, "rpc.listener_left_behind",
+              "listener=%s reason=\"pipes do not go\"", listener->address);
+    for (struct link_request *request = listener->requests; request; request = request->next)
+        nng_ctx_close(request->ctx);
+}
+
+void server_peer_close(struct link_listener *listener, uint64_t peer_id)
+{
+    peers_close(listener, peer_id);
 }
 
 void server_close(struct link_listener *listener)
 {
     struct nng_link *link = listener->link;
-    atomic_store(&listener->closing, true);
+    atomic_store(&listener->phase, DRAINING);
+    bool gone = peers_close_all(listener);
     nng_listener_close(listener->endpoint);
     link_member_remove(link, &listener->member);
     rpc_gate_shut(&listener->gate, link->env.sched);
-    nng_close(listener->socket);
+    atomic_store(&listener->phase, CLOSED);
+    close_socket(listener, gone);
     lock_acquire(&listener->lock);
     listener->orphans = 1; /* ours, so that no answer frees the listener under us */
     lock_release(&listener->lock);
     free_requests(listener);
-    forget_peers(listener);
+    if (!gone)
+        return; /* NNG may still call back with it */
+    peers_forget(listener);
     lock_acquire(&listener->lock);
     bool last = --listener->orphans == 0;
     lock_release(&listener->lock);

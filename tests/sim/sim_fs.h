@@ -41,6 +41,7 @@ enum sim_fs_op {
     SIM_FS_LIST,
     SIM_FS_STAT,
     SIM_FS_SPACE,
+    SIM_FS_WRITE_BACK,
     SIM_FS_PREAD,
     SIM_FS_PWRITEV,
     SIM_FS_SYNC,

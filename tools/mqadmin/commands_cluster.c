@@ -152,7 +152,11 @@ static int change_write_perm(struct invocation *invocation, bool restore)
     const char *broker = option_value(invocation, "brokerName");
     const char *const *namesrvs;
     size_t count = instance_namesrvs(admin_instance(invocation->admin), &namesrvs);
+    char address[ADDRESS_BYTES];
     int status = EXIT_DONE;
+    /* A nameserver that does not know the name would say that all went well with 0 topics. */
+    if (!command_broker_address(invocation, NULL, broker, address, &status))
+        return status;
     for (size_t i = 0; i < count; i++) {
         Tern__Wire__WipeWritePermRequest body = TERN__WIRE__WIPE_WRITE_PERM_REQUEST__INIT;
         TernRequest request = TERN__WIRE__REQUEST__INIT;

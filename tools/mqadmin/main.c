@@ -293,11 +293,26 @@ int command_fail(const struct invocation *invocation, enum tern_code code,
 
 /* ---- targets ---- */
 
+/* host:port, as a peer's address must be; whether the host is there shows when it is called. */
+static bool is_address(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    char *end;
+    if (!colon || colon == text || colon[1] < '0' || colon[1] > '9')
+        return false;
+    unsigned long port = strtoul(colon + 1, &end, 10);
+    return !*end && port > 0 && port <= 65535 && strlen(text) < ADDRESS_BYTES;
+}
+
 bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
                      size_t *count, int *status)
 {
     const char *address = option_value(invocation, "brokerAddr");
     struct tern_error err = {.text = ""};
+    if (address && !is_address(address)) {
+        *status = command_usage(invocation, "-b: '%s' is not host:port", address);
+        return false;
+    }
     if (address) {
         *out = calloc(1, sizeof **out);
         ENSURE(*out != NULL);
@@ -346,6 +361,8 @@ static int run(struct invocation *invocation)
 {
     struct tern_error err = {.text = ""};
     enum tern_code code = admin_open(invocation->namesrv, &invocation->admin, &err);
+    if (code == TERN_INVALID)
+        return command_usage(invocation, "-n or NAMESRV_ADDR: %s", err.text);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     int status = invocation->command->run(invocation);

@@ -176,11 +176,24 @@ static enum tern_code start_member(struct reader *reader, const char *group, str
     return code == TERN_OK ? tern_push_consumer_start(reader->member, err) : code;
 }
 
+/* A member starts without anybody there and waits; who reads a pipe wants to know at once. */
+static enum tern_code check_topic(const struct reader *reader, struct tern_error *err)
+{
+    struct admin_broker *brokers = NULL;
+    size_t count;
+    enum tern_code code =
+        admin_topic_brokers(reader->invocation->admin, reader->topic, false, &brokers, &count, err);
+    free(brokers);
+    return code;
+}
+
 static int read_as_member(struct reader *reader, const char *group)
 {
     struct tern_error err = {.text = ""};
     int status = EXIT_DONE;
-    enum tern_code code = start_member(reader, group, &err);
+    enum tern_code code = check_topic(reader, &err);
+    if (code == TERN_OK)
+        code = start_member(reader, group, &err);
     if (code != TERN_OK) {
         status = command_fail(reader->invocation, code, &err);
     } else {

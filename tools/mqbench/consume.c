@@ -71,7 +71,9 @@ static struct tern_push_consumer *start_consumer(const struct bench_options *opt
 int bench_consume(const struct bench_options *options)
 {
     struct run run = {.messages = 0};
-    int status;
+    int status = bench_ensure_topic(options); /* a consumer would start with nobody there, and wait */
+    if (status != EXIT_OK)
+        return status;
     struct tern_push_consumer *consumer = start_consumer(options, &run, &status);
     if (!consumer)
         return status;

@@ -159,6 +159,10 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
                 return status;
         }
     }
+    if (optind < argc) {
+        fprintf(stderr, "mqbench: unexpected argument '%s'; see mqbench --help\n", argv[optind]);
+        return EXIT_USAGE;
+    }
     return PARSED;
 }
 

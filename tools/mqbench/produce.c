@@ -1,6 +1,6 @@
 /*
  * Sending: each producer has its own thread. Synchronous sends wait in it; asynchronous ones (and batches)
- * keep in_flight frames under way, each callback launching the next.
+ * keep in_flight frames under way: each callback launches the next, so no thread is woken in between.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -25,11 +25,11 @@ struct sender {
     struct run *run;
     struct tern_producer *producer;
     pthread_t thread;
-    sem_t slots;
+    sem_t landed; /* a flight has ended */
     uint8_t *body;
 };
 
-/* One asynchronous frame: its messages are made once and sent again and again with fresh ids. */
+/* One asynchronous frame after the other. */
 struct flight {
     struct sender *sender;
     int64_t sent_ns;
@@ -85,61 +85,65 @@ static void send_sync(struct sender *sender)
     }
 }
 
+static void launch(struct flight *flight);
+
 static void on_sent(void *arg, enum tern_code code, const struct tern_send_result *result,
                     const struct tern_error *err)
 {
     struct flight *flight = arg;
-    struct sender *sender = flight->sender;
-    struct run *run = sender->run;
+    struct run *run = flight->sender->run;
     (void)result;
     histogram_add(run->latency_ns, bench_now_ns() - flight->sent_ns);
     if (code == TERN_OK)
         atomic_fetch_add(&run->messages, flight->count);
     else
         note_error(run, code, err, flight->count);
-    free(flight);
-    sem_post(&sender->slots);
+    launch(flight);
 }
 
-static void send_frame(struct sender *sender, size_t count)
+/* Sends the flight's next frame, or lands it. @thread sender, or the client's transport */
+static void launch(struct flight *flight)
 {
+    struct sender *sender = flight->sender;
     struct run *run = sender->run;
     struct tern_message *messages[1024];
     struct tern_error err = {.text = ""};
-    struct flight *flight = malloc(sizeof *flight);
-    size_t made = 0;
-    enum tern_code code = TERN_NO_MEMORY;
+    enum tern_code code = TERN_LIMIT;
 
-    while (flight && made < count && (messages[made] = make_message(sender)))
-        made++;
-    if (made == count) {
-        *flight = (struct flight){sender, bench_now_ns(), count};
-        code = tern_producer_send_async(sender->producer, messages, count, NULL, on_sent, flight,
-                                        &err);
+    while (code != TERN_OK && take_share(run, flight->count)) {
+        size_t made = 0;
+        while (made < flight->count && (messages[made] = make_message(sender)))
+            made++;
+        flight->sent_ns = bench_now_ns();
+        code = made < flight->count ? TERN_NO_MEMORY
+                                    : tern_producer_send_async(sender->producer, messages, made,
+                                                               NULL, on_sent, flight, &err);
+        for (size_t i = 0; i < made; i++)
+            tern_message_unref(messages[i]);
+        if (code != TERN_OK)
+            note_error(run, code, &err, flight->count);
     }
-    for (size_t i = 0; i < made; i++)
-        tern_message_unref(messages[i]);
-    if (code != TERN_OK) {
-        note_error(run, code, &err, count);
-        free(flight);
-        sem_post(&sender->slots);
-    }
+    if (code != TERN_OK)
+        sem_post(&sender->landed);
 }
 
 static void send_async(struct sender *sender)
 {
     const struct bench_options *o = sender->run->options;
-    size_t count = o->mode == MODE_BATCH ? (size_t)o->batch : 1;
-    for (;;) {
-        sem_wait(&sender->slots);
-        if (!take_share(sender->run, count)) {
-            sem_post(&sender->slots);
-            break;
-        }
-        send_frame(sender, count);
+    struct flight *flights = calloc((size_t)o->in_flight, sizeof *flights);
+    if (!flights) {
+        note_error(sender->run, TERN_NO_MEMORY, NULL, 1);
+        return;
+    }
+    for (int64_t i = 0; i < o->in_flight; i++) {
+        flights[i].sender = sender;
+        flights[i].count = o->mode == MODE_BATCH ? (size_t)o->batch : 1;
+        launch(&flights[i]);
     }
     for (int64_t i = 0; i < o->in_flight; i++)
-        sem_wait(&sender->slots); /* every callback has come */
+        while (sem_wait(&sender->landed) != 0)
+            continue;
+    free(flights);
 }
 
 static void *sender_main(void *arg)
@@ -158,7 +162,7 @@ static int start_sender(struct sender *sender, struct run *run)
     int status;
     sender->run = run;
     sender->body = calloc(1, (size_t)run->options->size_bytes + 1);
-    if (!sender->body || sem_init(&sender->slots, 0, (unsigned)run->options->in_flight) != 0)
+    if (!sender->body || sem_init(&sender->landed, 0, 0) != 0)
         return bench_fail("starting a sender", TERN_NO_MEMORY, NULL);
     memset(sender->body, 'x', (size_t)run->options->size_bytes);
     sender->producer = bench_producer(run->options, "MQBENCH_PRODUCER", 10000, &status);

@@ -217,6 +217,9 @@ static void the_nth_call_fails_once_or_for_ever(void **state)
     assert_ok(file_size(file, &size));
     assert_ok(file_sync(file));
     assert_int_equal(file_size(file, &size), TERN_NO_SPACE);
+    assert_int_equal(file_sync(file), TERN_IO); /* nothing that a retry could heal */
+    assert_int_equal(errno, ENOSPC);
+    assert_int_equal(fs_sync_dir(fs, "/"), TERN_IO);
     assert_int_equal(fs_mkdir(fs, "/d"), TERN_NO_SPACE);
     assert_int_equal(errno, ENOSPC);
     sim_fs_fail_clear(sim.fs);

@@ -24,8 +24,8 @@ static void start_broker(struct client_world *world, size_t i)
     char address[64];
     snprintf(address, sizeof address, "%s:10911", broker_hosts[i]);
     world->broker_links[i] = sim_net_link(world->net, broker_hosts[i]);
-    fake_broker_start(&world->brokers[i], &world->sim.env, world->broker_links[i],
-                      broker_names[i], address);
+    fake_broker_start(&world->brokers[i], &world->sim.env, world->broker_links[i], broker_names[i],
+                      address);
 }
 
 static void stop_namesrv(struct client_world *world, size_t i)

@@ -1,6 +1,6 @@
 /*
- * A simulated cluster of fakes with one client process: nameservers ns1, ns2 at 10.0.0.1, .2; brokers
- * broker-a, -b, -c at 10.0.1.1, .2, .3. Topic T has 2 queues on each broker.
+ * A simulated cluster of fakes with one client process: nameservers ns1, ns2 at 10.0.0.1, .2;
+ * brokers broker-a, -b, -c at 10.0.1.1, .2, .3. Topic T has 2 queues on each broker.
  */
 #ifndef TESTS_CLIENT_CLIENT_WORLD_H
 #define TESTS_CLIENT_CLIENT_WORLD_H

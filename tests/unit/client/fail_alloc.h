@@ -1,6 +1,6 @@
 /*
- * Making the Nth allocation fail. The program is linked with --wrap for malloc, calloc and realloc; what the
- * test's own thread allocates is counted from fail_alloc_at() on.
+ * Making the Nth allocation fail. The program is linked with --wrap for malloc, calloc and realloc;
+ * what the test's own thread allocates is counted from fail_alloc_at() on.
  */
 #ifndef TESTS_UNIT_CLIENT_FAIL_ALLOC_H
 #define TESTS_UNIT_CLIENT_FAIL_ALLOC_H

@@ -1,6 +1,6 @@
 /*
- * Fakes of nameserver and broker. Requests come on the link's threads; a mutex of each fake covers all.
- * Threads: tests read the counters while nothing is under way, or under the mutex.
+ * Fakes of nameserver and broker. Requests come on the link's threads; a mutex of each fake covers
+ * all. Threads: tests read the counters while nothing is under way, or under the mutex.
  */
 #include "fake_servers.h"
 
@@ -39,12 +39,18 @@ static struct rpc_server *serve(const struct env *env, struct link *link, char a
     return server;
 }
 
-static void stop(struct rpc_server *server, struct rpc_request **held, size_t *count)
+/* Requests come no more once the server has stopped; only then may the held ones be looked at. */
+static void stop(struct rpc_server *server, struct rpc_request **held, size_t *count,
+                 struct rpc_request **parked)
 {
+    rpc_server_stop(server);
     for (size_t i = 0; i < *count; i++)
         rpc_reply_error(held[i], TERN_SYSTEM_ERROR, "the fake stops");
     *count = 0;
-    rpc_server_stop(server);
+    if (parked && *parked) {
+        rpc_reply_error(*parked, TERN_SYSTEM_ERROR, "the fake stops");
+        *parked = NULL;
+    }
     rpc_server_destroy(server);
 }
 
@@ -146,7 +152,8 @@ static void on_namesrv_request(void *arg, struct rpc_request *request)
 void fake_namesrv_start(struct fake_namesrv *ns, const struct env *env, struct link *link,
                         const char *address)
 {
-    pthread_mutex_init(&ns->mutex, NULL);
+    if (!ns->address[0])
+        pthread_mutex_init(&ns->mutex, NULL);
     snprintf(ns->address, sizeof ns->address, "%s", address);
     ns->server = serve(env, link, ns->address, on_namesrv_request, ns);
 }
@@ -155,7 +162,7 @@ void fake_namesrv_stop(struct fake_namesrv *ns)
 {
     if (!ns->server)
         return;
-    stop(ns->server, ns->held, &ns->held_count);
+    stop(ns->server, ns->held, &ns->held_count, NULL);
     ns->server = NULL;
 }
 
@@ -358,7 +365,8 @@ static void on_broker_request(void *arg, struct rpc_request *request)
 void fake_broker_start(struct fake_broker *broker, const struct env *env, struct link *link,
                        const char *name, const char *address)
 {
-    pthread_mutex_init(&broker->mutex, NULL);
+    if (!broker->env)
+        pthread_mutex_init(&broker->mutex, NULL);
     broker->env = env;
     snprintf(broker->name, sizeof broker->name, "%s", name);
     snprintf(broker->address, sizeof broker->address, "%s", address);
@@ -369,10 +377,7 @@ void fake_broker_stop(struct fake_broker *broker)
 {
     if (!broker->server)
         return;
-    if (broker->parked)
-        rpc_reply_error(broker->parked, TERN_SYSTEM_ERROR, "the fake stops");
-    broker->parked = NULL;
-    stop(broker->server, broker->held, &broker->held_count);
+    stop(broker->server, broker->held, &broker->held_count, &broker->parked);
     broker->server = NULL;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Nameservers and brokers that answer what a test tells them, over any link: the simulated network or NNG.
- * They check what a client sends (frames decode, prepared records are whole) and remember it.
+ * Nameservers and brokers that answer what a test tells them, over any link: the simulated network
+ * or NNG. They check what a client sends (frames decode, prepared records are whole) and remember
+ * it.
  */
 #ifndef TESTS_UNIT_CLIENT_FAKE_SERVERS_H
 #define TESTS_UNIT_CLIENT_FAKE_SERVERS_H

@@ -62,9 +62,9 @@ static struct instance *named(struct client_world *world, const char *name)
 static void learn_route(struct client_world *world, struct instance *client, const char *topic)
 {
     struct route *route;
-    assert_int_equal(instance_route(client, topic, world->sim.clock.now_ns + ms_to_ns(3000),
-                                    &route, NULL),
-                     TERN_OK);
+    assert_int_equal(
+        instance_route(client, topic, world->sim.clock.now_ns + ms_to_ns(3000), &route, NULL),
+        TERN_OK);
     route_unref(route);
 }
 

@@ -24,10 +24,11 @@ static struct tern_message *message(const char *topic, const char *body)
 
 /* The record of the reference, 13: stamped as the broker does it. */
 static const char golden_hex[] =
-    "000000A5DAA320A769C865ED000000030000000000000000000000070000000000001000000000000000018BCFE56800"
-    "C0A8000A0000D4310000018BCFE568057F00000100002A9F0000000000000000000000000000000E48656C6C6F20526F"
-    "636B65744D5109546F706963546573740033554E49515F4B455901433041383030304131463930313842344141433234"
-    "384535314535303030303002544147530154616741";
+    "000000A5DAA320A769C865ED00000003000000000000000000000007000000000000100000000000"
+    "0000018BCFE56800C0A8000A0000D4310000018BCFE568057F00000100002A9F0000000000000000"
+    "000000000000000E48656C6C6F20526F636B65744D5109546F706963546573740033554E49515F4B"
+    "45590143304138303030413146393031384234414143323438453531453530303030300254414753"
+    "0154616741";
 
 static size_t from_hex(const char *hex, uint8_t *out)
 {
@@ -86,7 +87,10 @@ static void record_has_cluster_and_id_but_no_wait(void **state)
     size_t travels;
     const uint8_t *props = message_props(m, &travels);
     char text[200];
-    snprintf(text, sizeof text, "UNIQ_KEY\x01%s\x02WAIT\x01" "false", tern_message_id(m));
+    snprintf(text, sizeof text,
+             "UNIQ_KEY\x01%s\x02WAIT\x01"
+             "false",
+             tern_message_id(m));
     assert_int_equal(travels, strlen(text));
     assert_memory_equal(props, text, travels);
     for (int v6 = 0; v6 < 4; v6++) {
@@ -94,14 +98,16 @@ static void record_has_cluster_and_id_but_no_wait(void **state)
         bool born_v6 = v6 & 1;
         bool store_v6 = v6 & 2;
         size_t size = message_record_size(m, 7, born_v6, store_v6);
-        assert_int_equal(message_encode_record(m, "Cluster", 7, born_v6, store_v6, 1, 5, bytes,
-                                               size - 1),
-                         0);
-        assert_int_equal(message_encode_record(m, "Cluster", 7, born_v6, store_v6, 1, 5, bytes,
-                                               sizeof bytes),
-                         size);
+        assert_int_equal(
+            message_encode_record(m, "Cluster", 7, born_v6, store_v6, 1, 5, bytes, size - 1), 0);
+        assert_int_equal(
+            message_encode_record(m, "Cluster", 7, born_v6, store_v6, 1, 5, bytes, sizeof bytes),
+            size);
         assert_int_equal(record_parse(bytes, size, size, true, &record), RECORD_WHOLE);
-        snprintf(text, sizeof text, "UNIQ_KEY\x01%s\x02" "CLUSTER\x01" "Cluster",
+        snprintf(text, sizeof text,
+                 "UNIQ_KEY\x01%s\x02"
+                 "CLUSTER\x01"
+                 "Cluster",
                  tern_message_id(m));
         assert_int_equal(record.props_len, strlen(text));
         assert_memory_equal(record.props, text, record.props_len);
@@ -137,7 +143,7 @@ static void properties_end_at_32767_bytes(void **state)
 static void bad_properties_are_refused_and_change_nothing(void **state)
 {
     (void)state;
-    static const char *const reserved[] = {"KEYS", "TAGS",     "WAIT",    "DELAY",
+    static const char *const reserved[] = {"KEYS",     "TAGS",    "WAIT",    "DELAY",
                                            "UNIQ_KEY", "CLUSTER", "TRAN_MSG"};
     struct tern_message *m = message("T", "x");
     assert_int_equal(tern_message_set_property(m, "name", "value"), TERN_OK);
@@ -150,7 +156,9 @@ static void bad_properties_are_refused_and_change_nothing(void **state)
     assert_int_equal(tern_message_set_property(m, "n\x01", "v"), TERN_INVALID);
     assert_int_equal(tern_message_set_property(m, "n", "v\x02"), TERN_INVALID);
     assert_int_equal(tern_message_set_tag(m, ""), TERN_INVALID);
-    assert_int_equal(tern_message_set_keys(m, "a\x01" "b"), TERN_INVALID);
+    assert_int_equal(tern_message_set_keys(m, "a\x01"
+                                              "b"),
+                     TERN_INVALID);
     assert_int_equal(tern_message_set_delay_level(m, 19), TERN_INVALID);
     assert_int_equal(tern_message_set_delay_level(m, -1), TERN_INVALID);
     size_t len;
@@ -219,8 +227,8 @@ static size_t three_records(uint8_t *bytes, size_t cap)
         body[5] = (char)('0' + i);
         struct tern_message *m = message("T", body);
         assert_int_equal(tern_message_set_tag(m, "TagA"), TERN_OK);
-        size_t one = message_encode_record(m, "C", 1, false, false, 2, 77, bytes + size,
-                                           cap - size);
+        size_t one =
+            message_encode_record(m, "C", 1, false, false, 2, 77, bytes + size, cap - size);
         stamp(bytes + size);
         record_stamp_crc(bytes + size, record_body_crc(body, strlen(body)));
         record_stamp_position(bytes + size, 10 + i, 4096 + i);

@@ -1,4 +1,4 @@
-/* Sending: which frame goes where, retries, order, limits, states. On virtual time against fakes. */
+/* Sending: what a frame holds, which queue and broker it goes to, retries, routes. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,63 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client_world.h"
-
-static struct tern_message *message(const char *topic, const char *body)
-{
-    struct tern_message *m;
-    assert_int_equal(tern_message_create(topic, body, strlen(body), &m, NULL), TERN_OK);
-    return m;
-}
-
-static enum tern_code send_one(struct tern_producer *producer, const char *topic, const char *body,
-                               struct tern_send_result *result, struct tern_error *err)
-{
-    struct tern_message *m = message(topic, body);
-    enum tern_code code = tern_producer_send(producer, m, result, err);
-    tern_message_unref(m);
-    return code;
-}
-
-/* What an asynchronous send came to. */
-struct outcome {
-    int calls;
-    enum tern_code code;
-    struct tern_send_result result;
-    char text[200];
-    int64_t at_ns;
-    struct client_world *world;
-};
-
-static void note(void *arg, enum tern_code code, const struct tern_send_result *result,
-                 const struct tern_error *err)
-{
-    struct outcome *outcome = arg;
-    outcome->calls++;
-    outcome->code = code;
-    if (outcome->world)
-        outcome->at_ns = clock_mono_ns(outcome->world->sim.env.clock);
-    if (result)
-        outcome->result = *result;
-    if (err)
-        snprintf(outcome->text, sizeof outcome->text, "%.199s", err->text);
-}
-
-static enum tern_code send_async(struct tern_producer *producer, const char *body,
-                                 const struct tern_queue *queue, struct outcome *outcome)
-{
-    struct tern_message *m = message("T", body);
-    enum tern_code code = tern_producer_send_async(producer, &m, 1, queue, note, outcome, NULL);
-    tern_message_unref(m);
-    return code;
-}
-
-static struct tern_queue queue_of(const char *broker, int32_t id)
-{
-    struct tern_queue queue = {.topic = "T", .queue_id = id};
-    snprintf(queue.broker_name, sizeof queue.broker_name, "%s", broker);
-    return queue;
-}
+#include "sending.h"
 
 /* ---- frames ---- */
 
@@ -84,7 +28,10 @@ static void send_goes_as_one_prepared_record(void **state)
     assert_int_equal(seen->count, 1);
     assert_string_equal(seen->body, "hello");
     char props[200];
-    snprintf(props, sizeof props, "TAGS\x01TagA\x02UNIQ_KEY\x01%s\x02" "CLUSTER\x01" "DefaultCluster",
+    snprintf(props, sizeof props,
+             "TAGS\x01TagA\x02UNIQ_KEY\x01%s\x02"
+             "CLUSTER\x01"
+             "DefaultCluster",
              result.message_id);
     assert_string_equal(seen->props, props);
     assert_string_equal(tern_message_id(m), result.message_id);
@@ -109,7 +56,8 @@ static void delayed_and_unacknowledged_messages_say_so(void **state)
     assert_int_equal(tern_producer_send(producer, loose, NULL, NULL), TERN_OK);
     const struct fake_send *seen = world->brokers[0].sends;
     assert_true(seen[0].plain);
-    assert_non_null(strstr(seen[0].props, "DELAY\x01" "3"));
+    assert_non_null(strstr(seen[0].props, "DELAY\x01"
+                                          "3"));
     assert_false(seen[1].plain);
     assert_true(seen[1].no_wait);
     assert_null(strstr(seen[1].props, "WAIT"));
@@ -330,119 +278,6 @@ static void stored_but_unconfirmed_is_success_with_a_status(void **state)
     client_world_destroy(world);
 }
 
-/* ---- order ---- */
-
-static void named_queue_has_one_frame_in_flight(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer *producer = client_world_producer(world, NULL);
-    struct tern_queue queue = queue_of("broker-a", 1);
-    struct outcome outcomes[20] = {0};
-    world->brokers[0].hold = true;
-    for (int i = 0; i < 20; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%d", i);
-        assert_int_equal(send_async(producer, body, &queue, &outcomes[i]), TERN_OK);
-    }
-    for (int i = 0; i < 20; i++) {
-        client_world_run_ms(world, 5);
-        assert_int_equal(world->brokers[0].held_count, 1);
-        assert_true(fake_broker_release(&world->brokers[0]));
-    }
-    client_world_run_ms(world, 5);
-    for (int i = 0; i < 20; i++) {
-        char body[16];
-        snprintf(body, sizeof body, "%d", i);
-        assert_int_equal(outcomes[i].calls, 1);
-        assert_int_equal(outcomes[i].code, TERN_OK);
-        assert_string_equal(world->brokers[0].sends[i].body, body);
-    }
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
-static void named_queue_goes_on_after_a_failure_and_tries_once(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer *producer = client_world_producer(world, NULL);
-    struct tern_queue queue = queue_of("broker-a", 0);
-    struct outcome outcomes[3] = {0};
-    client_world_run_ms(world, 10);
-    fake_broker_script(&world->brokers[0], TERN__WIRE__CODE__SYSTEM_BUSY);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(send_async(producer, "x", &queue, &outcomes[i]), TERN_OK);
-    client_world_run_ms(world, 50);
-    assert_int_equal(outcomes[0].code, TERN_SYSTEM_BUSY);
-    assert_int_equal(outcomes[1].code, TERN_OK);
-    assert_int_equal(outcomes[2].code, TERN_OK);
-    assert_int_equal(outcomes[2].result.queue_offset, 1);
-    assert_int_equal(world->brokers[0].send_count, 3);
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
-static void waiting_in_a_lane_counts_against_the_timeout(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer *producer = client_world_producer(world, NULL);
-    struct tern_queue queue = queue_of("broker-a", 0);
-    struct outcome outcomes[2000] = {0};
-    world->brokers[0].hold = true;
-    for (int i = 0; i < 2000; i++)
-        assert_int_equal(send_async(producer, "x", &queue, &outcomes[i]), TERN_OK);
-    client_world_run_ms(world, 3100);
-    for (int i = 0; i < 2000; i++) {
-        assert_int_equal(outcomes[i].calls, 1);
-        assert_int_equal(outcomes[i].code, TERN_TIMEOUT);
-    }
-    assert_true(world->brokers[0].held_most <= 2);
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
-static size_t pick_last(void *arg, const struct tern_message *m, const struct tern_queue *queues,
-                        size_t count)
-{
-    (void)m;
-    (void)queues;
-    *(size_t *)arg = count;
-    return count - 1;
-}
-
-static size_t pick_beyond(void *arg, const struct tern_message *m, const struct tern_queue *queues,
-                          size_t count)
-{
-    (void)arg;
-    (void)m;
-    (void)queues;
-    return count;
-}
-
-static void selector_chooses_among_sorted_queues(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 2);
-    struct tern_producer *producer = client_world_producer(world, NULL);
-    struct tern_message *m = message("T", "x");
-    struct tern_send_result result;
-    size_t count = 0;
-    assert_int_equal(tern_producer_send_select(producer, m, pick_last, &count, &result, NULL),
-                     TERN_OK);
-    assert_int_equal(count, 4);
-    assert_string_equal(result.queue.broker_name, "broker-b");
-    assert_int_equal(result.queue.queue_id, 1);
-    assert_int_equal(tern_producer_send_select(producer, m, pick_beyond, NULL, &result, NULL),
-                     TERN_INVALID);
-    /* "TagA".hashCode() is 2598919 */
-    assert_int_equal(tern_select_by_hash((char *)(uintptr_t)"TagA", m, NULL, 4), 2598919 % 4);
-    tern_message_unref(m);
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
 /* ---- routes ---- */
 
 static void unknown_topic_is_an_error_without_auto_creation(void **state)
@@ -553,194 +388,6 @@ static void sends_go_on_while_no_nameserver_is_there(void **state)
     client_world_destroy(world);
 }
 
-/* ---- limits, states, ends ---- */
-
-static void asynchronous_sends_are_limited(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer_options *options = client_world_options(world);
-    assert_int_equal(tern_producer_options_max_in_flight(options, 3), TERN_OK);
-    struct tern_producer *producer = client_world_producer(world, options);
-    struct outcome outcomes[5] = {0};
-    world->brokers[0].hold = true;
-    for (int i = 0; i < 5; i++)
-        assert_int_equal(send_async(producer, "x", NULL, &outcomes[i]),
-                         i < 3 ? TERN_OK : TERN_LIMIT);
-    client_world_run_ms(world, 10);
-    assert_true(fake_broker_release(&world->brokers[0]));
-    client_world_run_ms(world, 10);
-    assert_int_equal(send_async(producer, "x", NULL, &outcomes[3]), TERN_OK);
-    world->brokers[0].hold = false;
-    while (fake_broker_release(&world->brokers[0]))
-        ;
-    client_world_run_ms(world, 10);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(outcomes[i].calls, 1);
-    assert_int_equal(outcomes[4].calls, 0);
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
-static void oneway_is_sent_once_whatever_the_answer(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer *producer = client_world_producer(world, NULL);
-    struct tern_message *m = message("T", "x");
-    fake_broker_script(&world->brokers[0], TERN__WIRE__CODE__SYSTEM_ERROR);
-    assert_int_equal(tern_producer_send_oneway(producer, m, NULL), TERN_OK);
-    client_world_run_ms(world, 100);
-    assert_int_equal(world->brokers[0].send_count, 1);
-    tern_message_unref(m);
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
-static void shutdown_waits_for_sends_under_way(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer *producer = client_world_producer(world, NULL);
-    struct tern_queue queue = queue_of("broker-a", 0);
-    struct outcome outcomes[4] = {0};
-    assert_int_equal(send_one(producer, "T", "x", NULL, NULL), TERN_OK);
-    world->brokers[0].hold = true;
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(send_async(producer, "x", i < 2 ? &queue : NULL, &outcomes[i]), TERN_OK);
-    int64_t before_ns = world->sim.clock.now_ns;
-    tern_producer_shutdown(producer);
-    assert_true(world->sim.clock.now_ns - before_ns <= ms_to_ns(3200));
-    for (int i = 0; i < 4; i++) {
-        assert_int_equal(outcomes[i].calls, 1);
-        assert_int_equal(outcomes[i].code, TERN_TIMEOUT);
-    }
-    assert_int_equal(world->brokers[0].goodbyes, 1);
-    assert_string_equal(world->brokers[0].goodbye_group, "DEFAULT_PRODUCER");
-    struct tern_error err;
-    assert_int_equal(send_one(producer, "T", "x", NULL, &err), TERN_STATE);
-    assert_non_null(strstr(err.text, "shut down"));
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
-static void calls_in_the_wrong_state_name_it(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer_options *options = client_world_options(world);
-    struct tern_producer *first;
-    struct tern_producer *second;
-    struct tern_error err;
-    assert_int_equal(tern_producer_options_instance(options, "shared"), TERN_OK);
-    assert_int_equal(tern_producer_options_group(options, "G"), TERN_OK);
-    assert_int_equal(tern_producer_create(options, &first, &err), TERN_OK);
-    assert_int_equal(tern_producer_create(options, &second, &err), TERN_OK);
-    assert_int_equal(send_one(first, "T", "x", NULL, &err), TERN_STATE);
-    assert_non_null(strstr(err.text, "created"));
-    assert_int_equal(tern_producer_start(first, &err), TERN_OK);
-    assert_int_equal(tern_producer_start(first, &err), TERN_STATE);
-    assert_non_null(strstr(err.text, "running"));
-    assert_int_equal(tern_producer_start(second, &err), TERN_EXISTS);
-    assert_non_null(strstr(err.text, "has been created before"));
-    assert_int_equal(send_one(second, "T", "x", NULL, &err), TERN_STATE);
-    assert_non_null(strstr(err.text, "start failed"));
-    tern_producer_destroy(second);
-    assert_int_equal(send_one(first, "T", "x", NULL, &err), TERN_OK);
-    tern_producer_destroy(first);
-    tern_producer_options_destroy(options);
-    client_world_destroy(world);
-}
-
-static void create_needs_a_nameserver(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer_options *options = tern_producer_options_create();
-    struct tern_producer *producer;
-    struct tern_error err;
-    tern_producer_options_world(options, &world->sim.env, world->client_link);
-    unsetenv("NAMESRV_ADDR");
-    assert_int_equal(tern_producer_create(options, &producer, &err), TERN_INVALID);
-    assert_non_null(strstr(err.text, "NAMESRV_ADDR"));
-    setenv("NAMESRV_ADDR", "http://jmenv.example/nsaddr", 1);
-    assert_int_equal(tern_producer_create(options, &producer, &err), TERN_INVALID);
-    assert_non_null(strstr(err.text, "HTTP"));
-    setenv("NAMESRV_ADDR", world->namesrv, 1);
-    assert_int_equal(tern_producer_create(options, &producer, &err), TERN_OK);
-    tern_producer_destroy(producer);
-    unsetenv("NAMESRV_ADDR");
-    tern_producer_options_destroy(options);
-    client_world_destroy(world);
-}
-
-struct in_callback {
-    struct tern_producer *producer;
-    enum tern_code sync_code, async_code;
-    struct outcome inner;
-};
-
-static void send_from_callback(void *arg, enum tern_code code,
-                               const struct tern_send_result *result, const struct tern_error *err)
-{
-    struct in_callback *in = arg;
-    struct tern_message *m = message("T", "inner");
-    (void)code;
-    (void)result;
-    (void)err;
-    in->sync_code = tern_producer_send(in->producer, m, NULL, NULL);
-    in->async_code =
-        tern_producer_send_async(in->producer, &m, 1, NULL, note, &in->inner, NULL);
-    tern_message_unref(m);
-}
-
-static void callbacks_may_send_but_not_wait(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct in_callback in = {.producer = client_world_producer(world, NULL)};
-    struct tern_message *m = message("T", "outer");
-    assert_int_equal(tern_producer_send_async(in.producer, &m, 1, NULL, send_from_callback, &in,
-                                              NULL),
-                     TERN_OK);
-    tern_message_unref(m);
-    client_world_run_ms(world, 100);
-    assert_int_equal(in.sync_code, TERN_STATE);
-    assert_int_equal(in.async_code, TERN_OK);
-    assert_int_equal(in.inner.calls, 1);
-    assert_int_equal(in.inner.code, TERN_OK);
-    tern_producer_destroy(in.producer);
-    client_world_destroy(world);
-}
-
-static void arguments_are_checked(void **state)
-{
-    (void)state;
-    struct client_world *world = client_world_create(1, 1);
-    struct tern_producer_options *options = client_world_options(world);
-    assert_int_equal(tern_producer_options_max_message_bytes(options, 10), TERN_OK);
-    assert_int_equal(tern_producer_options_retries(options, 16), TERN_INVALID);
-    assert_int_equal(tern_producer_options_send_timeout_ms(options, 0), TERN_INVALID);
-    assert_int_equal(tern_producer_options_max_in_flight(options, 65536), TERN_INVALID);
-    assert_int_equal(tern_producer_options_group(options, "no spaces"), TERN_INVALID);
-    struct tern_producer *producer = client_world_producer(world, options);
-    struct tern_error err;
-    struct tern_queue other = queue_of("broker-a", 0);
-    struct tern_queue negative = queue_of("broker-a", -1);
-    snprintf(other.topic, sizeof other.topic, "Other");
-    struct tern_message *m = message("T", "x");
-    assert_int_equal(send_one(producer, "T", "elevenbytes", NULL, &err), TERN_TOO_LARGE);
-    assert_int_equal(send_one(producer, "SCHEDULE_TOPIC_XXXX", "x", NULL, &err), TERN_INVALID);
-    assert_int_equal(tern_producer_send_to(producer, m, &other, NULL, &err), TERN_INVALID);
-    assert_int_equal(tern_producer_send_to(producer, m, &negative, NULL, &err), TERN_INVALID);
-    assert_int_equal(tern_producer_send_async(producer, &m, 1, NULL, NULL, NULL, &err),
-                     TERN_INVALID);
-    assert_int_equal(send_one(producer, "T", "", NULL, &err), TERN_OK); /* 0 bytes are legal */
-    tern_message_unref(m);
-    tern_producer_destroy(producer);
-    client_world_destroy(world);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -756,22 +403,11 @@ int main(void)
         cmocka_unit_test(all_tries_share_one_timeout),
         cmocka_unit_test(lost_connection_is_reported_and_not_sent_again),
         cmocka_unit_test(stored_but_unconfirmed_is_success_with_a_status),
-        cmocka_unit_test(named_queue_has_one_frame_in_flight),
-        cmocka_unit_test(named_queue_goes_on_after_a_failure_and_tries_once),
-        cmocka_unit_test(waiting_in_a_lane_counts_against_the_timeout),
-        cmocka_unit_test(selector_chooses_among_sorted_queues),
         cmocka_unit_test(unknown_topic_is_an_error_without_auto_creation),
         cmocka_unit_test(unknown_topic_goes_by_the_default_topic_where_it_exists),
         cmocka_unit_test(send_finds_the_master_that_came_back),
         cmocka_unit_test(stale_route_is_renewed_before_the_retry),
         cmocka_unit_test(sends_go_on_while_no_nameserver_is_there),
-        cmocka_unit_test(asynchronous_sends_are_limited),
-        cmocka_unit_test(oneway_is_sent_once_whatever_the_answer),
-        cmocka_unit_test(shutdown_waits_for_sends_under_way),
-        cmocka_unit_test(calls_in_the_wrong_state_name_it),
-        cmocka_unit_test(create_needs_a_nameserver),
-        cmocka_unit_test(callbacks_may_send_but_not_wait),
-        cmocka_unit_test(arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -790,11 +790,14 @@ static void a_changed_expression_is_used_from_the_next_pull_on(void **state)
 
 /* ---- threads, on real time and loopback ---- */
 
-/* NNG frees closed endpoints on a thread of its own, which the process' end may overtake. */
-const char *__lsan_default_suppressions(void);
+/*
+ * NNG 1.5.2 now and then leaves the memory of a dialer that was closed while it connected. Only
+ * what NNG itself allocated is excused. Visible, or the sanitizer's library would not find it.
+ */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
-    return "leak:libnng";
+    return "leak:libnng.so\n";
 }
 
 enum { REAL_QUEUES = 4, REAL_MESSAGES = 20000 };

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "client/instance_internal.h"
 #include "client_world.h"
+#include "fail_alloc.h"
 
 static struct instance *instance(struct client_world *world)
 {
@@ -111,6 +112,34 @@ static void answers_out_of_bounds_are_refused_whole(void **state)
     memset(longest, 'b', sizeof longest);
     broker.broker_name = frame_bytes(longest, 128);
     assert_int_equal(route_create("T", &answer, 0, &route, NULL), TERN_PROTOCOL);
+}
+
+static void route_that_does_not_fit_into_memory_is_no_route(void **state)
+{
+    (void)state;
+    Tern__Wire__QueueData queue = TERN__WIRE__QUEUE_DATA__INIT;
+    Tern__Wire__BrokerData broker = TERN__WIRE__BROKER_DATA__INIT;
+    Tern__Wire__QueueData *queues[] = {&queue};
+    Tern__Wire__BrokerData *brokers[] = {&broker};
+    Tern__Wire__RouteResponse answer = TERN__WIRE__ROUTE_RESPONSE__INIT;
+    struct route *route;
+    answer.queues = queues;
+    answer.brokers = brokers;
+    answer.n_queues = 1;
+    answer.n_brokers = 1;
+    broker.cluster_name = frame_bytes("c", 1);
+    broker.broker_name = frame_bytes("b", 1);
+    queue.broker_name = frame_bytes("b", 1);
+    unsigned nth = 0;
+    enum tern_code code;
+    do {
+        fail_alloc_at(nth++);
+        code = route_create("T", &answer, 0, &route, NULL);
+        assert_true(code == TERN_OK || (code == TERN_NO_MEMORY && !route));
+    } while (code != TERN_OK && nth < 100);
+    fail_alloc_never();
+    assert_int_equal(nth, 6); /* route, brokers, data, two lists of queues; then none fails */
+    route_unref(route);
 }
 
 static void many_who_need_a_route_ask_once(void **state)
@@ -303,6 +332,7 @@ int main(void)
         cmocka_unit_test(queues_follow_permissions_and_masters),
         cmocka_unit_test(address_is_the_wanted_one_or_a_stand_in),
         cmocka_unit_test(answers_out_of_bounds_are_refused_whole),
+        cmocka_unit_test(route_that_does_not_fit_into_memory_is_no_route),
         cmocka_unit_test(many_who_need_a_route_ask_once),
         cmocka_unit_test(bad_answers_never_erase_a_good_route),
         cmocka_unit_test(changes_are_seen_within_30_s_or_at_once_when_asked_for),

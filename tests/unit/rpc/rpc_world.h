@@ -1,6 +1,6 @@
 /*
- * What the tests of lib/rpc share: the real world (threads, loopback), a link-level echo server, and
- * clients made of plain sockets that can misbehave.
+ * What the tests of lib/rpc share: the real world (threads, loopback), a link-level echo server,
+ * and clients made of plain sockets that can misbehave.
  */
 #ifndef TESTS_UNIT_RPC_RPC_WORLD_H
 #define TESTS_UNIT_RPC_RPC_WORLD_H

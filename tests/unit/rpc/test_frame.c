@@ -73,9 +73,8 @@ static void request_with_payload_comes_back(void **state)
     struct link_msg *msg = build(&header, payload, sizeof payload, 5000);
     const uint8_t *got;
     size_t size;
-    const TernRequest *back =
-        frame_unpack_request(&arena, link_msg_body(world.link, msg),
-                             link_msg_size(world.link, msg), &got, &size, &err);
+    const TernRequest *back = frame_unpack_request(
+        &arena, link_msg_body(world.link, msg), link_msg_size(world.link, msg), &got, &size, &err);
     assert_non_null(back);
     assert_int_equal(back->body_case, TERN__WIRE__REQUEST__BODY_SEND);
     assert_int_equal(back->send->topic.len, 3);
@@ -218,7 +217,7 @@ static void mutated_frames_do_no_harm(void **state)
                                      frame_bytes("", 0)};
     rng_seeded_init(&rng, 7);
     subscription.topic = frame_bytes("TopicTest", 9);
-    subscription.expression = (char *)(uintptr_t)"TagA || TagB";
+    subscription.expression = (char *)(uintptr_t) "TagA || TagB";
     data.group = frame_bytes("group", 5);
     data.n_subscriptions = 3;
     data.subscriptions = subscriptions;
@@ -226,7 +225,7 @@ static void mutated_frames_do_no_harm(void **state)
     heartbeat.producer_groups = groups;
     heartbeat.n_consumers = 2;
     heartbeat.consumers = consumers;
-    heartbeat.language = (char *)(uintptr_t)"C";
+    heartbeat.language = (char *)(uintptr_t) "C";
     header.version = 1;
     header.body_case = TERN__WIRE__REQUEST__BODY_HEARTBEAT;
     header.heartbeat = &heartbeat;

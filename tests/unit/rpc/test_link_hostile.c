@@ -110,7 +110,14 @@ static void clients_attach_while_garbage_goes_on(void **state)
 
 /* ---- NN-01, our dialers ---- */
 
-enum manner { RESET_AT_ONCE, FIN_AND_RESET, CLOSE_AT_ONCE, HALF_HANDSHAKE, WRONG_PROTOCOL, GOOD_THEN_CLOSE };
+enum manner {
+    RESET_AT_ONCE,
+    FIN_AND_RESET,
+    CLOSE_AT_ONCE,
+    HALF_HANDSHAKE,
+    WRONG_PROTOCOL,
+    GOOD_THEN_CLOSE
+};
 
 struct bad_server {
     int fd;
@@ -188,9 +195,9 @@ static void check_against_bad_server(enum manner manner)
     print_message("manner %d: %u connects in 6 s\n", (int)manner, accepted);
     assert_in_range(accepted, 1, 18); /* NNG doubles some at random: the mean is about 6 */
     /* and a real server is found again */
-    echo_start(&echo, &world,
-               &(struct link_listen_options){.address = address,
-                                             .max_message_bytes = WORLD_MESSAGE_MAX});
+    echo_start(
+        &echo, &world,
+        &(struct link_listen_options){.address = address, .max_message_bytes = WORLD_MESSAGE_MAX});
     int64_t begin_ms = world_now_ms(&world);
     call_with(&client, 'x', 10, 15000, &mine);
     world_wait(&world, &mine.done, 1);
@@ -301,9 +308,9 @@ static void requests_above_the_cap_are_marked_and_pressure_is_told(void **state)
 {
     (void)state;
     struct dialled client;
-    echo_start(&echo, &world,
-               &(struct link_listen_options){.max_message_bytes = 1000,
-                                             .max_requests_per_peer = 64});
+    echo_start(
+        &echo, &world,
+        &(struct link_listen_options){.max_message_bytes = 1000, .max_requests_per_peer = 64});
     dial_start(&client, &world, echo.address, 0);
     for (int i = 0; i < 100; i++)
         call_with(&client, 'P', 10, 10000, &results);
@@ -340,9 +347,9 @@ static void a_peer_that_does_not_take_its_replies_is_closed(void **state)
 {
     (void)state;
     uint8_t *body = calloc(1, 64 << 10);
-    echo_start(&echo, &world,
-               &(struct link_listen_options){.max_message_bytes = 1 << 20,
-                                             .reply_timeout_ms = 300});
+    echo_start(
+        &echo, &world,
+        &(struct link_listen_options){.max_message_bytes = 1 << 20, .reply_timeout_ms = 300});
     int fd = raw_connect(port_of(echo.address));
     int small = 4096;
     assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);

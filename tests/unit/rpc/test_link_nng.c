@@ -159,9 +159,9 @@ static void waiting_call_is_sent_when_the_server_comes(void **state)
     call_with(&early, 'x', 10, 15000, &results);
     usleep(700000);
     assert_int_equal(atomic_load(&results.done), 0);
-    echo_start(&echo, &world,
-               &(struct link_listen_options){.address = address,
-                                             .max_message_bytes = WORLD_MESSAGE_MAX});
+    echo_start(
+        &echo, &world,
+        &(struct link_listen_options){.address = address, .max_message_bytes = WORLD_MESSAGE_MAX});
     world_wait(&world, &results.done, 1);
     assert_int_equal(results.by_status[TERN_OK], 1);
     dial_stop(&early);
@@ -178,9 +178,9 @@ static void expired_call_is_never_delivered(void **state)
     call_with(&early, 'x', 10, 100, &results);
     world_wait(&world, &results.done, 1);
     assert_int_equal(results.by_status[TERN_UNREACHABLE], 1);
-    echo_start(&echo, &world,
-               &(struct link_listen_options){.address = address,
-                                             .max_message_bytes = WORLD_MESSAGE_MAX});
+    echo_start(
+        &echo, &world,
+        &(struct link_listen_options){.address = address, .max_message_bytes = WORLD_MESSAGE_MAX});
     world_wait(&world, &early.ups, 1);
     call_with(&early, 'x', 20, 5000, &results);
     world_wait(&world, &results.done, 2);
@@ -310,15 +310,12 @@ static void connect_and_close_churn_under_calls(void **state)
         for (int i = 0; i < 3; i++)
             call_with(&churn, i == 0 ? 'P' : 'x', 100, 1000, &results);
         if (round % 3 == 0)
-            usleep(1000);
+            world_wait(&world, &churn.ups, 1);
         dial_stop(&churn);
         if (round % 16 == 0)
             echo_answer_parked(&echo);
     }
     assert_int_equal(atomic_load(&results.done), 600);
-    /* NNG 1.5.2 pauses accepting for 100 ms after a hang-up, and loses the memory of connections
-     * that wait for it when the listener is closed. */
-    usleep(300000);
 }
 
 static void listener_churn_under_calls(void **state)

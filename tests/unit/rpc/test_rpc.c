@@ -526,14 +526,14 @@ static void malformed_requests_are_answered_and_the_connection_stays(void **stat
         size_t size;
         int32_t code;
     } requests[] = {
-        {{0}, 0, 300},                                             /* no length at all */
-        {{0, 0, 0, 9, 1}, 5, 300},                                 /* header longer than the frame */
-        {{0x7f, 0xff, 0xff, 0xff, 1}, 5, 300},                     /* the same, enormous */
-        {{0, 0, 0, 2, 0xff, 0xff}, 6, 300},                        /* no protobuf */
-        {{0, 0, 0, 0}, 4, 15},                                     /* version 0 */
-        {{0, 0, 0, 2, 8, 2}, 6, 15},                               /* version 2 */
-        {{0, 0, 0, 2, 8, 1}, 6, 3},                                /* no body */
-        {{0, 0, 0, 5, 8, 1, 0xfa, 0x3f, 0}, 9, 3},                 /* an unknown body */
+        {{0}, 0, 300},                             /* no length at all */
+        {{0, 0, 0, 9, 1}, 5, 300},                 /* header longer than the frame */
+        {{0x7f, 0xff, 0xff, 0xff, 1}, 5, 300},     /* the same, enormous */
+        {{0, 0, 0, 2, 0xff, 0xff}, 6, 300},        /* no protobuf */
+        {{0, 0, 0, 0}, 4, 15},                     /* version 0 */
+        {{0, 0, 0, 2, 8, 2}, 6, 15},               /* version 2 */
+        {{0, 0, 0, 2, 8, 1}, 6, 3},                /* no body */
+        {{0, 0, 0, 5, 8, 1, 0xfa, 0x3f, 0}, 9, 3}, /* an unknown body */
         {{0, 0, 0, 9, 8, 1, 0x62, 5, 0x52, 3, 'a', 0, 'b'}, 13, 300}, /* NUL in a string */
     };
     struct arena arena;

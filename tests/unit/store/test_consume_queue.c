@@ -791,6 +791,34 @@ static void readers_see_right_units_while_the_head_expires(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* The topic goes while a put is writing a full ring out. */
+static int die_at_write(void *arg, enum sim_fs_op op, const char *path)
+{
+    struct fixture *f = arg;
+    (void)path;
+    if (op == SIM_FS_PWRITEV)
+        atomic_store(&f->queue->dead, true);
+    return 0;
+}
+
+static void a_put_ends_when_its_topic_is_deleted_meanwhile(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct queue_unit units[4 * QUEUE_RING_UNITS_MAX];
+    set_up(&f, 1);
+    for (int i = 0; i < 4 * QUEUE_RING_UNITS_MAX; i++)
+        units[i] = unit_at(i);
+    sim_fs_set_hook(f.sim.fs, die_at_write, &f);
+    assert_ok(consume_queue_put(f.queue, 0, units, 4 * QUEUE_RING_UNITS_MAX));
+    sim_fs_set_hook(f.sim.fs, NULL, NULL);
+    uint64_t writes = sim_fs_calls(f.sim.fs, SIM_FS_PWRITEV);
+    assert_ok(consume_queue_put(f.queue, 0, units, 1));
+    assert_ok(queue_table_flush(f.table, true, &f.err));
+    assert_int_equal(sim_fs_calls(f.sim.fs, SIM_FS_PWRITEV), writes);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -817,6 +845,7 @@ int main(void)
         cmocka_unit_test(expiry_moves_the_minimum_and_removes_whole_files),
         cmocka_unit_test(a_queue_that_is_wholly_expired_never_restarts_from_0),
         cmocka_unit_test(a_deleted_topic_leaves_nothing_and_begins_anew),
+        cmocka_unit_test(a_put_ends_when_its_topic_is_deleted_meanwhile),
         cmocka_unit_test(any_failing_call_is_reported_and_survived),
         cmocka_unit_test(recovery_reports_any_failing_call),
         cmocka_unit_test(readers_see_right_units_while_the_head_expires),

@@ -219,6 +219,48 @@ static void threads_share_few_descriptors(void **state)
     rmdir(s.dir);
 }
 
+/* ---- a file that is removed between being opened and being added ---- */
+
+static struct fixture *racing;
+static const struct fs_ops *real_ops;
+
+static enum tern_code open_and_lose(struct fs *fs, const char *path, unsigned flags,
+                                    struct file **out)
+{
+    enum tern_code code = real_ops->open(fs, path, flags, out);
+    fs->ops = real_ops; /* once */
+    file_cache_forget(racing->cache, key(0, 0));
+    assert_ok(fs_unlink(fs, path));
+    make_file(fs, path, 0);
+    return code;
+}
+
+/* Or writes to it would go to a file that no longer is. */
+static void a_file_removed_while_it_is_opened_is_not_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 4, 1);
+    struct fs *fs = f.sim.env.fs;
+    real_ops = fs->ops;
+    struct fs_ops ops = *real_ops;
+    ops.open = open_and_lose;
+    racing = &f;
+    fs->ops = &ops;
+    struct cached_file *file;
+    uint64_t content = 77;
+    size_t got;
+    assert_ok(file_cache_open(f.cache, key(0, 0), path_of(0), FS_READ | FS_WRITE, &file));
+    assert_ok(file_pwrite(cached_file_handle(file), &content, sizeof content, 0));
+    file_cache_unref(f.cache, file);
+    struct file *other;
+    assert_ok(fs_open(fs, path_of(0), FS_READ, &other));
+    assert_ok(file_pread(other, &content, sizeof content, 0, &got));
+    assert_int_equal(content, 77);
+    file_close(other);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +271,7 @@ int main(void)
         cmocka_unit_test(all_files_of_an_owner_are_forgotten),
         cmocka_unit_test(a_failed_open_leaves_code_and_errno),
         cmocka_unit_test(threads_share_few_descriptors),
+        cmocka_unit_test(a_file_removed_while_it_is_opened_is_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,13 +21,23 @@ struct fixture {
     struct index_service *index;
     struct tern_error err;
     uint32_t slots, entries;
-    int64_t safe_ms; /* as the checkpoint has it */
+    int64_t safe_ms;      /* as the checkpoint has it */
+    int64_t durable_phys; /* as the flush mark has it */
+    int64_t log_end;
+    enum index_state state; /* as it was found */
 };
 
 static void open_index(struct fixture *f, bool clean, int64_t *end_phys)
 {
+    const struct index_recovery input = {.clean = clean,
+                                         .safe_ms = f->safe_ms,
+                                         .durable_phys = f->durable_phys,
+                                         .log_end = f->log_end};
     assert_ok(index_service_create(&f->sim.env, DIR, f->slots, f->entries, false, &f->index));
-    assert_ok(index_service_recover(f->index, clean, f->safe_ms, end_phys, &f->err));
+    assert_ok(index_service_load(f->index, &input, &f->state, &f->err));
+    if (f->state == INDEX_LOST)
+        f->durable_phys = 0;
+    assert_ok(index_service_mend(f->index, &input, end_phys, &f->err));
 }
 
 static void set_up(struct fixture *f, uint64_t seed, uint32_t slots, uint32_t entries)
@@ -37,6 +47,7 @@ static void set_up(struct fixture *f, uint64_t seed, uint32_t slots, uint32_t en
     sim_env_init(&f->sim, seed);
     f->slots = slots;
     f->entries = entries;
+    f->log_end = INT64_MAX;
     open_index(f, true, &end_phys);
     assert_int_equal(end_phys, 0);
 }
@@ -50,7 +61,14 @@ static void tear_down(struct fixture *f)
 
 static void flush(struct fixture *f)
 {
-    assert_ok(index_service_flush(f->index, &f->safe_ms, &f->err));
+    assert_ok(index_service_finish(f->index, &f->safe_ms, &f->err));
+}
+
+/* One of the queue flusher's rounds, after which the marks say what it did. */
+static void sync_round(struct fixture *f, int64_t dispatched)
+{
+    assert_ok(index_service_sync(f->index, f->safe_ms, &f->safe_ms, &f->err));
+    f->durable_phys = dispatched;
 }
 
 static int64_t restart_clean(struct fixture *f)
@@ -62,6 +80,7 @@ static int64_t restart_clean(struct fixture *f)
     return end_phys;
 }
 
+/* The position from which the store would dispatch again for the index. */
 static int64_t crash(struct fixture *f, int torn)
 {
     int64_t end_phys;
@@ -71,7 +90,7 @@ static int64_t crash(struct fixture *f, int torn)
         sim_fs_power_loss(f->sim.fs, (enum sim_torn)torn);
     index_service_destroy(f->index);
     open_index(f, false, &end_phys);
-    return end_phys;
+    return f->state == INDEX_BEHIND && f->durable_phys < f->log_end ? f->durable_phys : end_phys;
 }
 
 /* One record at phys_off, 100 ms of store time for each. */
@@ -449,9 +468,9 @@ static void a_record_whose_keys_are_half_in_a_lost_file_gets_the_rest(void **sta
     set_up(&f, 1, 17, 10); /* 9 entries: the fifth record has one key in each file */
     put_numbered(&f, 0, 5);
     assert_ok(index_apply(f.index));
-    assert_ok(index_files_seal_full(f.index));
+    sync_round(&f, 0);
+    sync_round(&f, 0); /* the full file loses its mark, the other has one and is dropped */
     assert_int_equal(f.index->file_count, 2);
-    f.safe_ms = INT64_MAX - 1;
     assert_int_equal(crash(&f, SIM_TORN_NONE), 400);
     assert_int_equal(f.index->file_count, 1);
     put_numbered(&f, 0, 5);
@@ -483,10 +502,14 @@ static void crashes_while_files_change_leave_no_orphans(void **state)
                                           .errno_value = EIO,
                                           .forever = true});
             (void)!index_apply(f.index);
-            (void)!index_files_seal_full(f.index);
+            int64_t safe_ms;
+            if (index_service_sync(f.index, f.safe_ms, &safe_ms, &f.err) == TERN_OK) {
+                f.safe_ms = safe_ms;
+                f.durable_phys = put_to * 100;
+            }
             sim_fs_fail_clear(f.sim.fs);
             int64_t end = crash(&f, seed % 2 ? SIM_TORN_PAGES : SIM_TORN_SECTORS);
-            assert_true(files(&f) <= before + 3);
+            assert_true(files(&f) <= before + 4);
             assert_int_equal(files(&f), f.index->file_count);
             put_numbered(&f, (int)(end / 100), put_to);
             check_numbered(&f, 0, put_to);
@@ -507,8 +530,8 @@ static void a_flushed_file_survives_a_crash_an_unflushed_one_is_rebuilt(void **s
     assert_int_equal(crash(&f, SIM_TORN_NONE), 4900);
     check_numbered(&f, 0, 50);
     put_numbered(&f, 50, 60);
-    assert_ok(index_apply(f.index)); /* written, not synced */
-    assert_int_equal(crash(&f, -1), 0);
+    assert_ok(index_apply(f.index));    /* written, not synced */
+    assert_int_equal(crash(&f, -1), 0); /* nor does a flush mark speak of it */
     assert_int_equal(files(&f), 0);
     put_numbered(&f, 0, 60);
     check_numbered(&f, 0, 60);
@@ -588,41 +611,114 @@ static void expiry_removes_files_before_the_log(void **state)
     tear_down(&f);
 }
 
-static void a_cut_forgets_files_that_reach_beyond(void **state)
+/* The log was cut: what reaches beyond its end is taken back, the rest stays. */
+static void entries_beyond_the_log_are_taken_back(void **state)
 {
     (void)state;
     for (int end = 0; end <= 95; end += 19) {
         struct fixture f;
-        int64_t begin_ms;
-        int64_t end_ms;
         int64_t end_phys;
         set_up(&f, 1, 17, 21);
-        put_numbered(&f, 0, 80);
-        assert_ok(index_apply(f.index));
-        put_numbered(&f, 80, 95);
-        assert_ok(index_service_cut(f.index, end * 100, &f.err));
-        index_service_range(f.index, &begin_ms, &end_ms, &end_phys);
-        assert_true(end_phys <= end * 100);
-        put_numbered(&f, (int)(end_phys / 100 < 0 ? 0 : end_phys / 100), end);
+        put_numbered(&f, 0, 95);
+        flush(&f);
+        index_service_destroy(f.index);
+        f.log_end = end * 100;
+        open_index(&f, end % 2, &end_phys);
+        assert_int_equal(end_phys, end ? (end - 1) * 100 : 0);
+        f.log_end = INT64_MAX;
         check_numbered(&f, 0, end);
         struct hits *hits = query(&f, "common", 0, INT64_MAX);
-        for (size_t i = 0; i < hits->count; i++)
-            assert_true(hits->phys[i] < end * 100);
+        assert_int_equal(hits->count, end);
+        put_numbered(&f, end, 95);
+        check_numbered(&f, 0, 95);
         tear_down(&f);
     }
 }
 
+/* ---- mending ---- */
+
+/* What a sync has covered is not dispatched again, whatever became of the rest. */
+static void a_crash_keeps_what_was_synced(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 100; seed++) {
+        struct fixture f;
+        set_up(&f, seed, 17, 100);
+        int synced = 20 + (int)rng_below(f.sim.env.rng, 150);
+        int end = synced + (int)rng_below(f.sim.env.rng, 60);
+        put_numbered(&f, 0, synced);
+        sync_round(&f, synced * 100);
+        for (int n = synced; n < end; n++) {
+            put_numbered(&f, n, n + 1);
+            if (rng_below(f.sim.env.rng, 10) == 0)
+                assert_ok(index_apply(f.index));
+        }
+        uint64_t created = f.index->file_count;
+        assert_int_equal(crash(&f, (int)(seed % 4)), synced * 100);
+        assert_true(f.index->file_count <= created);
+        check_numbered(&f, 0, synced);
+        struct hits *hits = query(&f, "common", 0, INT64_MAX);
+        assert_int_equal(hits->count, synced);
+        put_numbered(&f, synced - 3, end); /* a replay may begin before */
+        check_numbered(&f, 0, end);
+        hits = query(&f, "common", 0, INT64_MAX);
+        assert_int_equal(hits->count, end);
+        tear_down(&f);
+    }
+}
+
+/* Mended once more without anything new, the same. */
+static void mending_twice_changes_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    size_t size;
+    set_up(&f, 1, 17, 1000);
+    put_numbered(&f, 0, 50);
+    sync_round(&f, 5000);
+    put_numbered(&f, 50, 60);
+    assert_ok(index_apply(f.index));
+    assert_int_equal(crash(&f, -1), 5000);
+    uint8_t *once = read_file(&f, 0, &size);
+    assert_int_equal(crash(&f, SIM_TORN_SECTORS), 5000);
+    assert_int_equal(crash(&f, SIM_TORN_NONE), 5000);
+    uint8_t *again = read_file(&f, 0, &size);
+    assert_memory_equal(once, again, size);
+    free(once);
+    free(again);
+    check_numbered(&f, 0, 50);
+    tear_down(&f);
+}
+
+/* A file of other options after a crash: nothing that the flush mark says of the index counts. */
+static void a_file_that_does_not_fit_makes_the_mark_void(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1, 17, 50);
+    put_numbered(&f, 0, 10);
+    sync_round(&f, 1000);
+    f.slots = 19;
+    assert_int_equal(crash(&f, -1), 0);
+    assert_int_equal(f.state, INDEX_LOST);
+    assert_int_equal(files(&f), 0);
+    tear_down(&f);
+}
+
 /* ---- failing calls ---- */
 
+/* Each call fails once, for want of room. What can be tried again is; a sync is not. */
 static void any_failing_call_is_reported_and_loses_nothing(void **state)
 {
     (void)state;
     unsigned failures = 0;
+    unsigned finals = 0;
     for (unsigned nth = 1; nth < 400; nth++) {
         struct fixture f;
         set_up(&f, nth, 17, 30);
         put_numbered(&f, 0, 7);
         flush(&f);
+        f.durable_phys = 700;
         uint64_t calls = sim_fs_calls(f.sim.fs, SIM_FS_ANY);
         sim_fs_fail(f.sim.fs,
                     &(struct sim_fs_fault){.op = SIM_FS_ANY, .nth = nth, .errno_value = ENOSPC});
@@ -631,11 +727,18 @@ static void any_failing_call_is_reported_and_loses_nothing(void **state)
             put_numbered(&f, to - 10, to);
             int64_t safe_ms;
             failed |= index_apply(f.index) != TERN_OK;
-            failed |= index_service_flush(f.index, &safe_ms, &f.err) != TERN_OK;
+            failed |= index_service_sync(f.index, f.safe_ms, &safe_ms, &f.err) != TERN_OK;
         }
         bool done = sim_fs_calls(f.sim.fs, SIM_FS_ANY) - calls < nth;
         sim_fs_fail_clear(f.sim.fs);
         failures += failed;
+        if (atomic_load(&f.index->failed)) {
+            int64_t safe_ms;
+            finals++;
+            assert_int_equal(index_service_finish(f.index, &safe_ms, &f.err), TERN_IO);
+            assert_int_equal(crash(&f, SIM_TORN_PAGES), 700);
+            put_numbered(&f, 7, 57);
+        }
         flush(&f);
         check_numbered(&f, 0, 57);
         restart_clean(&f);
@@ -646,6 +749,31 @@ static void any_failing_call_is_reported_and_loses_nothing(void **state)
             break;
     }
     assert_true(failures > 50);
+    assert_true(finals > 5);
+}
+
+/*
+ * ST-07 for the index: after a sync that failed once, the next one succeeds without the pages that
+ * are lost; a crash afterwards must not find a file that is said to be whole.
+ */
+static void a_failed_sync_is_not_tried_again(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1, 17, 50);
+    put_numbered(&f, 0, 30); /* the first file is full */
+    assert_ok(index_apply(f.index));
+    sim_fs_fail(f.sim.fs,
+                &(struct sim_fs_fault){.op = SIM_FS_SYNC, .nth = 1, .errno_value = ENOSPC});
+    assert_int_equal(index_files_sync_full(f.index), TERN_IO);
+    for (int i = 0; i < 3; i++) {
+        int64_t safe_ms;
+        sim_run_for(f.sim.sched, 2000 * 1000000ll);
+        assert_int_equal(index_service_sync(f.index, f.safe_ms, &safe_ms, &f.err), TERN_IO);
+    }
+    assert_int_equal(crash(&f, SIM_TORN_NONE), 0);
+    assert_int_equal(files(&f), 0);
+    tear_down(&f);
 }
 
 static void a_full_ring_is_applied_by_the_putter(void **state)
@@ -679,7 +807,11 @@ int main(void)
         cmocka_unit_test(foreign_files_are_left_alone),
         cmocka_unit_test(names_grow_though_the_clock_stands_still),
         cmocka_unit_test(expiry_removes_files_before_the_log),
-        cmocka_unit_test(a_cut_forgets_files_that_reach_beyond),
+        cmocka_unit_test(entries_beyond_the_log_are_taken_back),
+        cmocka_unit_test(a_crash_keeps_what_was_synced),
+        cmocka_unit_test(mending_twice_changes_nothing),
+        cmocka_unit_test(a_file_that_does_not_fit_makes_the_mark_void),
+        cmocka_unit_test(a_failed_sync_is_not_tried_again),
         cmocka_unit_test(any_failing_call_is_reported_and_loses_nothing),
         cmocka_unit_test(a_full_ring_is_applied_by_the_putter),
     };

@@ -49,7 +49,10 @@ static void set_up(struct fixture *f)
                                  &f->store.queues));
     assert_ok(
         index_service_create(&f->sim.env, "/store/index", 1000, 100000, false, &f->store.index));
-    assert_ok(index_service_recover(f->store.index, true, 0, &end_phys, &f->err));
+    const struct index_recovery recovery = {.clean = true, .log_end = INT64_MAX};
+    enum index_state found;
+    assert_ok(index_service_load(f->store.index, &recovery, &found, &f->err));
+    assert_ok(index_service_mend(f->store.index, &recovery, &end_phys, &f->err));
     const struct dispatcher_options options = {
         .log = &f->log, .queues = f->store.queues, .index = f->store.index};
     assert_ok(dispatcher_create(&f->sim.env, &options, &f->store.dispatcher));

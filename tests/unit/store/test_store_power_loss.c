@@ -52,7 +52,7 @@ static void append_some(struct world *w, const struct cut *cut)
             world_run(w, pick(w, 3));
     }
     if (!cut->done && pick(w, 2) == 0)
-        world_run(w, pick(w, 4000));
+        world_run(w, pick(w, 8) == 0 ? 65000 : pick(w, 4000)); /* with a thorough round */
 }
 
 static void power_loss_rounds(bool sync_flush, enum sim_torn most)
@@ -186,6 +186,71 @@ static void each_full_disk_loses_nothing_acknowledged(void **state)
     assert_true(nth > 100);
 }
 
+/* ---- a sync that failed for want of room ---- */
+
+/*
+ * ST-07 for the derived files: the kernel has dropped what it could not write, so a second sync
+ * that succeeds proves nothing. The store latches, and the next start builds from the log.
+ */
+static void late_full_disk_of(const char *path_part, unsigned nth)
+{
+    struct world w;
+    world_init(&w, 3);
+    w.keys = true;
+    world_open(&w);
+    for (int i = 0; i < 20; i++)
+        world_append_ok(&w, i % WORLD_QUEUES, 300, 1);
+    sim_fs_fail(w.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_SYNC,
+                                                 .path_part = path_part,
+                                                 .nth = nth,
+                                                 .errno_value = ENOSPC});
+    world_run(&w, 125000);
+    assert_int_equal(w.latched, 1);
+    sim_fs_fail_clear(w.sim.fs);
+    world_power_loss(&w, SIM_TORN_NONE);
+    world_open(&w);
+    world_check(&w);
+    world_fini(&w);
+}
+
+static void late_full_disk_of_a_queue_latches(void **state)
+{
+    (void)state;
+    late_full_disk_of("/consumequeue/", 1);
+}
+
+static void late_full_disk_of_the_index_latches(void **state)
+{
+    (void)state;
+    late_full_disk_of("/index/", 2); /* the first makes a new file, and may be tried again */
+}
+
+/* ST-10: the gate does not open and close while the queues' disk stays full. */
+static void full_queues_keep_the_gate_closed_until_there_is_room(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w, 4);
+    world_open(&w);
+    world_append_ok(&w, 0, 300, 1);
+    sim_fs_fail(w.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_PWRITEV,
+                                                 .path_part = "/consumequeue/",
+                                                 .nth = 1,
+                                                 .errno_value = ENOSPC,
+                                                 .forever = true});
+    world_run(&w, 1100);
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(gate_check(&w.store->gate), TERN_NO_SPACE);
+        world_run(&w, 100);
+    }
+    sim_fs_fail_clear(w.sim.fs);
+    world_run(&w, 1100);
+    assert_int_equal(gate_check(&w.store->gate), TERN_OK);
+    world_append_ok(&w, 0, 300, 1);
+    world_check(&w);
+    world_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +259,9 @@ int main(void)
         cmocka_unit_test(async_flush_loses_only_its_interval),
         cmocka_unit_test(each_failing_call_loses_nothing_acknowledged),
         cmocka_unit_test(each_full_disk_loses_nothing_acknowledged),
+        cmocka_unit_test(late_full_disk_of_a_queue_latches),
+        cmocka_unit_test(late_full_disk_of_the_index_latches),
+        cmocka_unit_test(full_queues_keep_the_gate_closed_until_there_is_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.FlushDiskType;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -17,6 +18,7 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *   write DIR    a new store with one of everything, stopped cleanly
  *   crash DIR    the same, but the process dies and the last record is torn
  *   read DIR     opens (and recovers, so give it a copy) any store, prints it as JSON lines
+ *   extend DIR   opens any store (likewise), appends some messages, stops cleanly
  * </pre>
  *
  * File sizes are small and fixed; `read` takes those of the log and the queues from the files'
@@ -31,10 +33,12 @@ public final class StoreOracle {
     private StoreOracle() {
     }
 
-    static DefaultMessageStore open(String dir, int segmentBytes, int queueFileBytes)
-        throws Exception {
+    /** As a slave it delivers no delayed messages, so a store that is only read stays as it is. */
+    static DefaultMessageStore open(String dir, int segmentBytes, int queueFileBytes,
+        BrokerRole role) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(dir);
+        config.setBrokerRole(role);
         config.setStorePathCommitLog(dir + File.separator + "commitlog");
         config.setMappedFileSizeCommitLog(segmentBytes);
         config.setMappedFileSizeConsumeQueue(queueFileBytes);
@@ -74,32 +78,44 @@ public final class StoreOracle {
     private static void read(String dir) throws Exception {
         int segment = fileLength(new File(dir, "commitlog"), SEGMENT_BYTES);
         int queueFile = fileLength(new File(dir, "consumequeue"), QUEUE_FILE_BYTES);
-        DefaultMessageStore store = open(dir, segment, queueFile);
+        DefaultMessageStore store = open(dir, segment, queueFile, BrokerRole.SLAVE);
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8.name());
         new StoreReader(store, out).print();
         out.flush();
         store.shutdown();
     }
 
-    public static void main(String[] args) throws Exception {
+    private static int run(String command, String dir) throws Exception {
+        switch (command) {
+            case "write":
+                new StoreWriter(dir, true).writeAndStop();
+                return 0;
+            case "crash":
+                new StoreWriter(dir, true).writeAndCrash();
+                return 0;
+            case "extend":
+                new StoreWriter(dir, false).extendAndStop();
+                return 0;
+            case "read":
+                read(dir);
+                return 0;
+            default:
+                System.err.println("StoreOracle: no command " + command);
+                return 2;
+        }
+    }
+
+    /** RocketMQ leaves threads behind, so every way out of here is an exit(). */
+    public static void main(String[] args) {
         if (args.length != 2) {
-            System.err.println("usage: StoreOracle write|crash|read DIR");
+            System.err.println("usage: StoreOracle write|crash|read|extend DIR");
             System.exit(2);
         }
-        switch (args[0]) {
-            case "write":
-                new StoreWriter(args[1]).writeAndStop();
-                break;
-            case "crash":
-                new StoreWriter(args[1]).writeAndCrash();
-                break;
-            case "read":
-                read(args[1]);
-                break;
-            default:
-                System.err.println("StoreOracle: no command " + args[0]);
-                System.exit(2);
+        try {
+            System.exit(run(args[0], args[1]));
+        } catch (Exception e) {
+            e.printStackTrace();
+            System.exit(1);
         }
-        System.exit(0); // RocketMQ leaves threads behind
     }
 }

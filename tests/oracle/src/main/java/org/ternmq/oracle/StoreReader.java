@@ -92,9 +92,12 @@ final class StoreReader {
     }
 
     private void printQueue(String topic, int queueId, ConsumeQueue queue) {
-        Map<String, Object> fields = fields("queue");
         long min = queue.getMinOffsetInQueue();
         long max = queue.getMaxOffsetInQueue();
+        if (max == 0) { // looking a queue up makes its object
+            return;
+        }
+        Map<String, Object> fields = fields("queue");
         fields.put("topic", topic);
         fields.put("queueId", queueId);
         fields.put("minOffset", min);

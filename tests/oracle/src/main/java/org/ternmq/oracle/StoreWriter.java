@@ -28,6 +28,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.PutMessageStatus;
+import org.apache.rocketmq.store.config.BrokerRole;
 
 /** Fills a store with one of everything, as a broker would hand it over. */
 final class StoreWriter {
@@ -43,16 +44,32 @@ final class StoreWriter {
     private final Random random = new Random(4098);
     private int serial;
 
-    StoreWriter(String dir) throws Exception {
+    StoreWriter(String dir, boolean fresh) throws Exception {
         this.dir = dir;
         new File(dir).mkdirs();
-        writeConfig();
-        store = StoreOracle.open(dir, StoreOracle.SEGMENT_BYTES, StoreOracle.QUEUE_FILE_BYTES);
+        if (fresh) {
+            writeConfig();
+        }
+        store = StoreOracle.open(dir, StoreOracle.SEGMENT_BYTES, StoreOracle.QUEUE_FILE_BYTES,
+            BrokerRole.ASYNC_MASTER);
     }
 
     void writeAndStop() throws Exception {
         writeAll();
         Thread.sleep(2500); // the message of one second's delay is delivered meanwhile
+        stop();
+    }
+
+    /** Goes on in a store that has messages already, whoever wrote them. */
+    void extendAndStop() throws Exception {
+        serial = 1 << 20; // other unique ids than before
+        for (int i = 0; i < 300; i++) {
+            put(message("TopicTest", i % 4, TAGS[i % TAGS.length], "extended-" + i, text(i)));
+        }
+        stop();
+    }
+
+    private void stop() throws Exception {
         awaitDispatch();
         store.shutdown();
         if (new File(dir, "abort").exists()) {
@@ -67,7 +84,7 @@ final class StoreWriter {
     void writeAndCrash() throws Exception {
         writeAll();
         awaitDispatch();
-        AppendMessageResult last = put(message("TopicTest", 0, "TagA", "torn", text(3000)));
+        AppendMessageResult last = put(message("TopicTest", 0, "TagA", "torn", text(900)));
         awaitDispatch();
         tear(last);
         Runtime.getRuntime().halt(0);

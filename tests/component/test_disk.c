@@ -1,0 +1,427 @@
+/*
+ * A disk that is full, that fails, or that holds damaged files: senders are told, readers are
+ * served, and nothing that was acknowledged goes away.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/component/wire.h"
+#include "tests/unit/base/unit.h"
+
+enum { DISK_BYTES = 64 << 20, BODY = 16 << 10 };
+
+/* The answer's code to one send of a body to queue 0 of T. */
+static int32_t try_send(struct wire *wire, const char *words)
+{
+    static char body[BODY];
+    Tern__Wire__SendRequest send = TERN__WIRE__SEND_REQUEST__INIT;
+    send.topic = bytes_of_text("T");
+    WIRE_REQUEST(request, SEND, send, &send);
+    struct rpc_call *call = wire_ask(wire, &request, body, sizeof body);
+    int32_t code = call->response->code;
+    if (code != CODE(SUCCESS) && words && !strstr(call->response->remark, words))
+        fail_msg("code %d, \"%s\" is missing in: %s", code, words, call->response->remark);
+    rpc_call_unref(call);
+    return code;
+}
+
+/* Reads every message of queue 0 of T by offset. */
+static void expect_readable(struct wire *wire, int64_t count)
+{
+    Tern__Wire__PullRequest pull;
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    wire_await_offset(wire, "T", 0, count);
+    for (int64_t next = 0; next < count;) {
+        wire_fill_pull(&pull, "T", 0, next);
+        struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
+        assert_int_equal(call->response->code, CODE(SUCCESS));
+        next = call->response->pull->next_offset;
+        rpc_call_unref(call);
+    }
+}
+
+/* ---- full ---- */
+
+/* A small disk of its own in a mount namespace that ends with this process; false: not allowed. */
+static bool mount_small_disk(const char *dir)
+{
+    static bool separated;
+    char options[32];
+    if (!separated && (unshare(CLONE_NEWNS) != 0 ||
+                       mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)) {
+        print_message("no disk of a known size: %s\n", strerror(errno));
+        return false;
+    }
+    separated = true;
+    snprintf(options, sizeof options, "size=%d", DISK_BYTES);
+    if (mkdir(dir, 0755) == 0 && mount("tmpfs", dir, "tmpfs", 0, options) == 0)
+        return true;
+    print_message("no disk of a known size: %s\n", strerror(errno));
+    return false;
+}
+
+/* A broker whose store lies on a small disk, with topic T; false: skipped. */
+static bool full_disk_up(struct cluster *cluster, struct wire *wire)
+{
+    static const char *const overrides[] = {
+        "mappedFileSizeCommitLog=4MiB", "maxMessageSize=1MiB", "cleanResourceInterval=100",
+        "maxHashSlotNum=1000", "maxIndexNum=4000", "mappedFileSizeConsumeQueue=20000", NULL};
+    memset(cluster, 0, sizeof *cluster);
+    work_dir_make(cluster->dir);
+    snprintf(cluster->store, sizeof cluster->store, "%s/store", cluster->dir);
+    if (!mount_small_disk(cluster->store)) {
+        work_dir_remove(cluster->dir);
+        return false;
+    }
+    memcpy(cluster->overrides, overrides, sizeof overrides);
+    cluster_start_broker(cluster);
+    wire_open(wire, cluster->broker.address, "127.0.0.1@full");
+    wire_make_topic(wire, "T", 1);
+    return true;
+}
+
+static void full_disk_down(struct cluster *cluster, struct wire *wire)
+{
+    wire_close(wire);
+    assert_int_equal(daemon_stop(&cluster->broker, SIGTERM), 0);
+    assert_int_equal(umount(cluster->store), 0);
+    work_dir_remove(cluster->dir);
+}
+
+/* Takes what is left of the disk but `keep` bytes. */
+static void fill_disk(const struct cluster *cluster, const char *name, off_t size)
+{
+    char path[DAEMON_PATH_BYTES];
+    int fd = open(store_file(cluster, name, path), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    if (posix_fallocate(fd, 0, size) != 0) {
+        static char block[4096];
+        while (write(fd, block, sizeof block) > 0)
+            ;
+    }
+    close(fd);
+}
+
+static void free_disk(const struct cluster *cluster, const char *name)
+{
+    char path[DAEMON_PATH_BYTES];
+    assert_int_equal(unlink(store_file(cluster, name, path)), 0);
+}
+
+static void await_send(struct wire *wire, int32_t code, const char *words)
+{
+    int64_t deadline = now_ms() + PATIENCE_MS;
+    while (try_send(wire, words) != code) {
+        assert_true(now_ms() < deadline);
+        look_again_soon();
+    }
+}
+
+/* S-7, ST-10: above the warning level sends are refused by name of the key, and resume by themselves */
+static void above_the_warning_level_sends_are_refused_until_there_is_room(void **state)
+{
+    struct cluster cluster;
+    struct wire wire;
+    (void)state;
+    if (!full_disk_up(&cluster, &wire))
+        skip();
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    fill_disk(&cluster, "filler", DISK_BYTES / 100 * 80);
+    await_send(&wire, CODE(SERVICE_NOT_AVAILABLE), "diskSpaceWarningLevelRatio");
+    int64_t stored = wire_max_offset(&wire, "T", 0);
+    assert_true(stored >= 10);
+    assert_int_equal(try_send(&wire, "0.9"), CODE(SERVICE_NOT_AVAILABLE));
+    expect_readable(&wire, stored);
+    free_disk(&cluster, "filler");
+    await_send(&wire, CODE(SUCCESS), "diskSpaceWarningLevelRatio");
+    assert_int_equal(wire_max_offset(&wire, "T", 0), stored + 1); /* no offset was used up: ST-15 */
+    full_disk_down(&cluster, &wire);
+}
+
+/* ST-09: not one byte left */
+static void full_disk_refuses_sends_and_serves_reads(void **state)
+{
+    struct cluster cluster;
+    struct wire wire;
+    int64_t stored = 0;
+    (void)state;
+    if (!full_disk_up(&cluster, &wire))
+        skip();
+    assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    fill_disk(&cluster, "filler", 2 * (off_t)DISK_BYTES);
+    for (int refused = 0; refused < 50;) {
+        int32_t code = try_send(&wire, NULL);
+        assert_true(code == CODE(SUCCESS) || code == CODE(SERVICE_NOT_AVAILABLE));
+        refused += code != CODE(SUCCESS);
+    }
+    stored = wire_max_offset(&wire, "T", 0);
+    expect_readable(&wire, stored);
+    assert_int_equal(kill(cluster.broker.pid, 0), 0);
+    /* A death now, and a start on the full disk: what was acknowledged is still read. */
+    assert_int_equal(daemon_stop(&cluster.broker, SIGKILL), -SIGKILL);
+    cluster_start_broker(&cluster);
+    expect_readable(&wire, stored);
+    free_disk(&cluster, "filler");
+    await_send(&wire, CODE(SUCCESS), NULL);
+    expect_readable(&wire, stored + 1);
+    full_disk_down(&cluster, &wire);
+}
+
+/* ---- failing ---- */
+
+static char sync_of[64], sync_trigger[DAEMON_PATH_BYTES + 32], preload[DAEMON_PATH_BYTES];
+static const char *const failing_sync[] = {preload, sync_of, sync_trigger,
+                                           "ASAN_OPTIONS=verify_asan_link_order=0", NULL};
+
+static void failing_disk_up(struct cluster *cluster, struct wire *wire, const char *flush)
+{
+    memset(cluster, 0, sizeof *cluster);
+    work_dir_make(cluster->dir);
+    snprintf(cluster->store, sizeof cluster->store, "%s/store", cluster->dir);
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", FSYNC_SHIM);
+    snprintf(sync_of, sizeof sync_of, "FAIL_SYNC_OF=/commitlog/");
+    snprintf(sync_trigger, sizeof sync_trigger, "FAIL_SYNC_TRIGGER=%s/fail", cluster->dir);
+    cluster->overrides[0] = flush;
+    cluster->environment = failing_sync;
+    cluster_start_broker(cluster);
+    wire_open(wire, cluster->broker.address, "127.0.0.1@sync");
+    wire_make_topic(wire, "T", 1);
+}
+
+static void let_next_sync_fail(const struct cluster *cluster)
+{
+    char path[DAEMON_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/fail", cluster->dir);
+    file_write(path, "", 0);
+}
+
+/* Refused for good, read all the same, until a restart. */
+static void expect_read_only(struct cluster *cluster, struct wire *wire, int64_t acknowledged)
+{
+    enum { TRIES = 20 };
+    for (int i = 0; i < TRIES; i++)
+        assert_int_equal(try_send(wire, "read-only"), CODE(SERVICE_NOT_AVAILABLE));
+    expect_readable(wire, acknowledged);
+    assert_true(file_contains(cluster->broker.log, "store_read_only"));
+    daemon_stop(&cluster->broker, SIGTERM); /* not clean, so its status is not asked for */
+    cluster_start_broker(cluster);
+    expect_readable(wire, acknowledged);
+    assert_int_equal(try_send(wire, NULL), CODE(SUCCESS));
+    wire_close(wire);
+    cluster_down(cluster);
+}
+
+/* ST-07: the failure is never forgotten, though the next sync would succeed */
+static void failed_sync_is_no_success_and_makes_the_store_read_only(void **state)
+{
+    struct cluster cluster;
+    struct wire wire;
+    (void)state;
+    failing_disk_up(&cluster, &wire, "flushDiskType=SYNC_FLUSH");
+    assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    let_next_sync_fail(&cluster);
+    assert_int_not_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    expect_read_only(&cluster, &wire, 1);
+}
+
+/* The same when nobody waits for the disk. */
+static void failed_sync_in_the_background_makes_the_store_read_only(void **state)
+{
+    struct cluster cluster;
+    struct wire wire;
+    (void)state;
+    failing_disk_up(&cluster, &wire, "flushDiskType=ASYNC_FLUSH");
+    let_next_sync_fail(&cluster);
+    assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    await_send(&wire, CODE(SERVICE_NOT_AVAILABLE), NULL);
+    expect_read_only(&cluster, &wire, 1);
+}
+
+/* ---- damaged ---- */
+
+enum damage { EMPTY, ZEROS, HALF, GARBAGE, DAMAGES };
+
+static void damage_file(const char *path, enum damage damage)
+{
+    size_t size;
+    char *text = file_read(path, &size);
+    switch (damage) {
+    case EMPTY:
+        size = 0;
+        break;
+    case ZEROS:
+        memset(text, 0, size);
+        break;
+    case HALF:
+        size /= 2;
+        break;
+    default:
+        for (size_t i = 0; i < size; i++)
+            text[i] = (char)(text[i] ^ 0x55);
+    }
+    file_write(path, text, size);
+    free(text);
+}
+
+static void commit(struct wire *wire, int64_t offset)
+{
+    Tern__Wire__CommitOffset commit = TERN__WIRE__COMMIT_OFFSET__INIT;
+    Tern__Wire__CommitOffset *commits[] = {&commit};
+    Tern__Wire__CommitOffsetRequest body = TERN__WIRE__COMMIT_OFFSET_REQUEST__INIT;
+    body.group = bytes_of_text("G");
+    commit.topic = bytes_of_text("T");
+    commit.offset = offset;
+    body.commits = commits;
+    body.n_commits = 1;
+    WIRE_REQUEST(request, COMMIT_OFFSET, commit_offset, &body);
+    wire_expect(wire, &request, NULL, 0, CODE(SUCCESS), NULL);
+}
+
+static int64_t progress(struct wire *wire)
+{
+    Tern__Wire__QueryOffsetRequest body = TERN__WIRE__QUERY_OFFSET_REQUEST__INIT;
+    body.group = bytes_of_text("G");
+    body.topic = bytes_of_text("T");
+    WIRE_REQUEST(request, QUERY_OFFSET, query_offset, &body);
+    struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
+    int64_t offset = call->response->code == CODE(SUCCESS) ? call->response->query_offset->offset
+                                                           : -1;
+    rpc_call_unref(call);
+    return offset;
+}
+
+/* A stopped broker with a message in T, group G at 1, and two generations of each table. */
+static void tables_up(struct cluster *cluster)
+{
+    struct wire wire;
+    cluster_up_alone(cluster, (const char *const[]){"flushConsumerOffsetInterval=100", NULL});
+    wire_open(&wire, cluster->broker.address, "127.0.0.1@tables");
+    wire_make_topic(&wire, "T", 1);
+    for (int i = 0; i < 3; i++)
+        wire_send(&wire, "T", 0, "x", NULL);
+    wire_await_offset(&wire, "T", 0, 3);
+    commit(&wire, 1);
+    wire_make_topic(&wire, "Later", 1);
+    wire_close(&wire);
+    assert_int_equal(daemon_stop(&cluster->broker, SIGTERM), 0);
+    cluster_start_broker(cluster);
+    wire_open(&wire, cluster->broker.address, "127.0.0.1@tables");
+    commit(&wire, 2);
+    wire_close(&wire);
+    assert_int_equal(daemon_stop(&cluster->broker, SIGTERM), 0);
+}
+
+static const char *const tables[] = {"config/topics.json", "config/consumerOffset.json"};
+
+/* ST-20: starts from the other generation and says so */
+static void damaged_table_is_replaced_by_its_other_generation_with_a_warning(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        for (int damage = 0; damage < DAMAGES; damage++) {
+            struct cluster cluster;
+            struct wire wire;
+            char path[DAEMON_PATH_BYTES];
+            tables_up(&cluster);
+            damage_file(store_file(&cluster, tables[i], path), (enum damage)damage);
+            assert_int_equal(truncate(cluster.broker.log, 0), 0);
+            cluster_start_broker(&cluster);
+            assert_true(file_contains(cluster.broker.log, "WARN"));
+            assert_true(file_contains(cluster.broker.log, tables[i]));
+            wire_open(&wire, cluster.broker.address, "127.0.0.1@after");
+            expect_readable(&wire, 3);
+            assert_in_range(progress(&wire), 1, 2); /* the last commit, or the one before */
+            wire_close(&wire);
+            cluster_down(&cluster);
+        }
+    }
+}
+
+/* ST-04: no topic is forgotten, no data deleted; the good file put back, it starts */
+static void table_with_both_generations_damaged_is_refused_and_nothing_deleted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+        struct cluster cluster;
+        struct wire wire;
+        char path[DAEMON_PATH_BYTES], backup[DAEMON_PATH_BYTES + 8];
+        size_t size;
+        tables_up(&cluster);
+        store_file(&cluster, tables[i], path);
+        snprintf(backup, sizeof backup, "%s.bak", path);
+        char *good = file_read(path, &size);
+        damage_file(path, ZEROS);
+        damage_file(backup, HALF);
+        size_t files = files_below(cluster.store, "");
+        cluster_spawn_broker(&cluster);
+        assert_false(daemon_wait_ready(&cluster.broker));
+        assert_int_equal(daemon_wait(&cluster.broker, PATIENCE_MS), 1);
+        assert_true(file_contains(cluster.broker.log, path));
+        assert_true(files_below(cluster.store, "") >= files);
+        file_write(path, good, size);
+        free(good);
+        cluster_start_broker(&cluster);
+        wire_open(&wire, cluster.broker.address, "127.0.0.1@after");
+        expect_readable(&wire, 3);
+        assert_int_equal(progress(&wire), 2);
+        wire_close(&wire);
+        cluster_down(&cluster);
+    }
+}
+
+/* ST-06: progress beyond what the log holds would pass messages that are still to come */
+static void progress_beyond_the_log_is_lowered_and_logged(void **state)
+{
+    static const char ahead[] = "{\"offsetTable\":{\"T@G\":{0:1000}}}";
+    struct cluster cluster;
+    struct wire wire;
+    char path[DAEMON_PATH_BYTES];
+    (void)state;
+    tables_up(&cluster);
+    file_write(store_file(&cluster, "config/consumerOffset.json", path), ahead, sizeof ahead - 1);
+    cluster_start_broker(&cluster);
+    assert_true(file_contains(cluster.broker.log, "offsets_lowered"));
+    wire_open(&wire, cluster.broker.address, "127.0.0.1@after");
+    assert_int_equal(progress(&wire), 3);
+    wire_close(&wire);
+    cluster_down(&cluster);
+}
+
+static void store_that_cannot_be_made_is_refused_with_its_path(void **state)
+{
+    char dir[WORK_DIR_BYTES], file[DAEMON_PATH_BYTES], root[DAEMON_PATH_BYTES + 32];
+    struct tool tool;
+    (void)state;
+    work_dir_make(dir);
+    snprintf(file, sizeof file, "%s/file", dir);
+    file_write(file, "x", 1);
+    snprintf(root, sizeof root, "storePathRootDir=%s/store", file);
+    tool_run(&tool, "mqbroker", (const char *const[]){"-o", "listenPort=0", "-o", root, NULL}, NULL,
+             0);
+    assert_int_equal(tool.status, 1);
+    assert_contains(tool.err, file);
+    tool_free(&tool);
+    work_dir_remove(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(above_the_warning_level_sends_are_refused_until_there_is_room),
+        cmocka_unit_test(full_disk_refuses_sends_and_serves_reads),
+        cmocka_unit_test(failed_sync_is_no_success_and_makes_the_store_read_only),
+        cmocka_unit_test(failed_sync_in_the_background_makes_the_store_read_only),
+        cmocka_unit_test(damaged_table_is_replaced_by_its_other_generation_with_a_warning),
+        cmocka_unit_test(table_with_both_generations_damaged_is_refused_and_nothing_deleted),
+        cmocka_unit_test(progress_beyond_the_log_is_lowered_and_logged),
+        cmocka_unit_test(store_that_cannot_be_made_is_refused_with_its_path),
+    };
+    return cmocka_run_group_tests_name("disk", tests, NULL, NULL);
+}
