@@ -185,15 +185,16 @@ static void check_against_bad_server(enum manner manner)
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
     assert_int_equal(pthread_create(&thread, NULL, bad_server_main, &server), 0);
     dial_start(&client, &world, address, 0);
-    usleep(3000000); /* the first attempts are dense */
+    usleep(1500000); /* the first attempts are dense */
     atomic_store(&server.accepted, 0);
-    usleep(6000000);
+    usleep(3000000);
     uint32_t accepted = atomic_load(&server.accepted);
     atomic_store(&server.stop, true);
     pthread_join(thread, NULL);
     close(server.fd);
-    print_message("manner %d: %u connects in 6 s\n", (int)manner, accepted);
-    assert_in_range(accepted, 1, 18); /* NNG doubles some at random: the mean is about 6 */
+    print_message("manner %d: %u connects in 3 s\n", (int)manner, accepted);
+    /* about one a second; NNG doubles some at random, a client that hammers makes thousands */
+    assert_in_range(accepted, 1, 20);
     /* and a real server is found again */
     echo_start(
         &echo, &world,
