@@ -30,7 +30,7 @@
 #include "broker/registrar.h"
 #include "broker/store_identity.h"
 
-enum { FIRST_REGISTRATION_MS = 1000, HOUSEKEEPING_MS = 1000, DRAIN_MS = 2000 };
+enum { FIRST_REGISTRATION_MS = 1000, HOUSEKEEPING_MS = 1000, DRAIN_MS = 2000, IDLE_CLOSE_MS = 180000 };
 
 /* ---- creating ---- */
 
@@ -289,7 +289,8 @@ static enum tern_code start_server(struct broker *broker, struct tern_error *err
                    .max_peers = (uint32_t)config->max_connections,
                    .max_requests = (uint32_t)config->max_requests,
                    .max_requests_per_peer = (uint32_t)config->max_requests_per_client,
-                   .reply_timeout_ms = 10000},
+                   .reply_timeout_ms = 10000,
+                   .idle_close_ms = IDLE_CLOSE_MS},
         .arena_budget_bytes = 2 * most + (1 << 20),
         .arg = broker,
         .on_request = request_dispatch,
