@@ -134,6 +134,26 @@ static void on_expression_changed(void *arg, const char *group, const char *topi
 
 /* ---- starting, part by part ---- */
 
+/*
+ * Progress agrees with the recovered log. After an unclean stop what consumers have read may be gone, and its
+ * offsets are given out anew: the new epoch makes every consumer look where it is.
+ */
+static void settle_offsets(struct broker *broker)
+{
+    struct log *log = broker->env.log;
+    struct tern_error err;
+    uint32_t lowered = broker->recovered_unclean
+                           ? offsets_begin_epoch(broker->offsets, queue_end, broker)
+                           : offsets_clamp(broker->offsets, queue_end, broker);
+    if (lowered)
+        log_warn(log, "offsets_lowered",
+                 "count=%" PRIu32 " cause=\"progress was beyond the recovered log\"", lowered);
+    enum tern_code code = offsets_persist(broker->offsets, &err);
+    if (code != TERN_OK) /* a full disk must not keep the broker from serving pulls */
+        log_error(log, "offsets_not_persisted", "code=%s cause=\"%s\"", tern_code_name(code),
+                  error_text(&err, code));
+}
+
 static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
 {
     const struct broker_config *config = &broker->config;
@@ -163,10 +183,7 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
         (code = pull_stats_create(env, &broker->pull_stats)) ||
         (code = cold_lane_create(broker, env, &broker->cold)))
         return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
-    uint32_t lowered = offsets_clamp(broker->offsets, queue_end, broker);
-    if (lowered)
-        log_warn(env->log, "offsets_lowered",
-                 "count=%" PRIu32 " cause=\"progress was beyond the recovered log\"", lowered);
+    settle_offsets(broker);
     return TERN_OK;
 }
 
@@ -239,6 +256,7 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
     code = store_open(&broker->env, &options, &broker->store, &recovery, err);
     if (code != TERN_OK)
         return code;
+    broker->recovered_unclean = !recovery.clean;
     log_info(broker->env.log, "store_recovered",
              "dir=%s clean=%d log_min=%" PRId64 " log_end=%" PRId64 " cut_bytes=%" PRId64
              " replayed=%" PRId64 " took_ms=%" PRId64,
@@ -317,7 +335,7 @@ static int64_t housekeeping_step(void *arg, int64_t now_ns)
     int64_t events_next = events_step(broker->events, now_ns);
     if (events_next < next)
         next = events_next;
-    if (now_ns >= broker->next_persist_ns) {
+    if (now_ns >= broker->next_persist_ns || offsets_has_new(broker->offsets)) {
         struct tern_error err;
         enum tern_code code = offsets_persist(broker->offsets, &err);
         if (code != TERN_OK)

@@ -32,6 +32,7 @@ struct broker {
     char address[CONFIG_STRING_BYTES + 16]; /* host:port that clients use */
     int64_t started_ms;     /* wall clock */
     uint8_t store_uuid[16]; /* identifies the store to nameservers and peers */
+    bool recovered_unclean; /* the store, at start */
     _Atomic bool stopping;
 
     struct store *store;

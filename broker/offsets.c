@@ -149,7 +149,7 @@ struct offset_slot *offsets_slot_make(struct offsets *offsets, struct offset_ent
     uint32_t i = slot_index(entry, queue_id);
     memmove(&entry->slots[i + 1], &entry->slots[i],
             (entry->slot_count - i) * sizeof entry->slots[0]);
-    entry->slots[i] = (struct offset_slot){.queue_id = queue_id};
+    entry->slots[i] = (struct offset_slot){.queue_id = queue_id, .kept_end = -1};
     entry->slot_count++;
     offsets->text_bytes += OFFSET_SLOT_TEXT_BYTES;
     return &entry->slots[i];
@@ -196,6 +196,7 @@ static struct offset_slot *make_slot(struct offsets *offsets, struct offset_entr
         slot = offsets_slot_make(offsets, entry, queue_id);
     if (slot)
         slot->version = floor_of(offsets, topic, group);
+    offsets->slots_added = true;
     return slot;
 }
 
@@ -253,6 +254,25 @@ bool offsets_query(struct offsets *offsets, const char *group, const char *topic
     return slot != NULL;
 }
 
+/*
+ * A commit of the version before a recovery: what lies below the recovered end is still what it was made
+ * for. @locks holds:BROKER_OFFSETS
+ */
+static enum offsets_commit_result commit_old(struct offsets *offsets, struct offset_slot *slot,
+                                             int64_t offset, struct offset_version version,
+                                             int64_t *held)
+{
+    if (!slot || slot->kept_end < 0 || offset_version_compare(version, slot->before) != 0)
+        return OFFSETS_VERSION_OLD;
+    int64_t kept = offset < slot->kept_end ? offset : slot->kept_end;
+    if (slot->offset < kept) {
+        slot->offset = kept;
+        offsets->changes++;
+    }
+    *held = slot->offset;
+    return offset <= slot->kept_end ? OFFSETS_STORED : OFFSETS_VERSION_OLD;
+}
+
 /* @locks holds:BROKER_OFFSETS */
 static enum offsets_commit_result commit(struct offsets *offsets, const char *group,
                                          const char *topic, int32_t queue_id, int64_t offset,
@@ -265,13 +285,15 @@ static enum offsets_commit_result commit(struct offsets *offsets, const char *gr
     *held_version = slot ? slot->version : floor_of(offsets, topic, group);
     int order = offset_version_compare(version, *held_version);
     if (order < 0)
-        return OFFSETS_VERSION_OLD;
+        return commit_old(offsets, slot, offset, version, held);
     if (slot && order == 0 && offset <= slot->offset)
         return OFFSETS_LOWER;
     if (!slot)
         slot = make_slot(offsets, entry, topic, group, queue_id);
     if (!slot)
         return OFFSETS_FULL;
+    if (order > 0)
+        slot->kept_end = -1;
     slot->offset = *held = offset;
     slot->version = *held_version = version;
     offsets->changes++;
@@ -308,6 +330,7 @@ enum tern_code offsets_reset(struct offsets *offsets, const char *group, const c
     if (slot) {
         slot->offset = offset;
         slot->version = version_next(slot->version);
+        slot->kept_end = -1;
         offsets->changes++;
     }
     lock_release(&offsets->lock);
@@ -476,6 +499,7 @@ struct clamp {
     struct offsets *offsets;
     int64_t (*max)(void *arg, const char *topic, int32_t queue_id);
     void *arg;
+    bool new_epoch;
     uint32_t changed;
 };
 
@@ -485,14 +509,17 @@ static bool clamp_one(void *arg, const char *group, const char *topic, int32_t q
     struct clamp *clamp = arg;
     struct offsets *offsets = clamp->offsets;
     int64_t max = clamp->max(clamp->arg, topic, queue_id);
-    if (offset <= max)
+    if (offset <= max && !clamp->new_epoch)
         return true;
     lock_acquire(&offsets->lock);
     struct offset_slot *slot = find_slot(offsets, topic, group, queue_id);
     bool lower = slot && slot->offset > max;
+    if (slot && clamp->new_epoch)
+        slot->kept_end = max;
     if (lower) {
         slot->offset = max;
-        slot->version = version_next(slot->version);
+        if (!clamp->new_epoch)
+            slot->version = version_next(slot->version);
         offsets->changes++;
     }
     lock_release(&offsets->lock);
@@ -513,4 +540,50 @@ uint32_t offsets_clamp(struct offsets *offsets,
     if (code)
         log_error(offsets->env.log, "offset_clamp_failed", "cause=\"%s\"", tern_code_text(code));
     return clamp.changed;
+}
+
+/* Begins an epoch above all there are. @locks holds:BROKER_OFFSETS */
+static void raise_epoch(struct offsets *offsets)
+{
+    struct offset_version highest = offsets->base;
+    for (size_t i = 0; i < OFFSET_BUCKETS; i++)
+        for (const struct offset_entry *e = offsets->buckets[i]; e; e = e->next) {
+            highest = version_max(highest, e->floor);
+            for (uint32_t s = 0; s < e->slot_count; s++)
+                highest = version_max(highest, e->slots[s].version);
+        }
+    struct offset_version first = {highest.epoch + (highest.epoch < INT64_MAX), 0};
+    for (size_t i = 0; i < OFFSET_BUCKETS; i++)
+        for (struct offset_entry *e = offsets->buckets[i]; e; e = e->next) {
+            if (offset_entry_is_floor(e))
+                e->floor = version_max(e->floor, first);
+            for (uint32_t s = 0; s < e->slot_count; s++) {
+                e->slots[s].before = e->slots[s].version;
+                e->slots[s].version = version_max(first, e->slots[s].version);
+            }
+        }
+    offsets->base = version_max(offsets->base, first);
+    offsets->changes++;
+}
+
+uint32_t offsets_begin_epoch(struct offsets *offsets,
+                             int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
+                             void *arg)
+{
+    struct clamp clamp = {.offsets = offsets, .max = max, .arg = arg, .new_epoch = true};
+    lock_acquire(&offsets->lock);
+    raise_epoch(offsets);
+    lock_release(&offsets->lock);
+    enum tern_code code = offsets_each(offsets, NULL, NULL, clamp_one, &clamp);
+    if (code)
+        log_error(offsets->env.log, "offset_clamp_failed", "cause=\"%s\"", tern_code_text(code));
+    return clamp.changed;
+}
+
+bool offsets_has_new(struct offsets *offsets)
+{
+    lock_acquire(&offsets->lock);
+    bool added = offsets->slots_added;
+    lock_release(&offsets->lock);
+    return added;
 }

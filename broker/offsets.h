@@ -3,7 +3,9 @@
  * versions in the file's companion. Persisted every 5 s and at stop, two checksummed generations.
  *
  * An offset is (version, offset). Within a version only larger offsets are kept; versions are raised by
- * explicit resets, by lowering after a loss, and by deleting a topic.
+ * explicit resets, by lowering after a loss, and by deleting a topic. A recovery that may have lost messages
+ * begins a new epoch of all versions: the lost offsets are given out anew, and a consumer that had read them
+ * would pass the new messages there without a look.
  */
 #ifndef BROKER_OFFSETS_H
 #define BROKER_OFFSETS_H
@@ -64,6 +66,16 @@ void offsets_remove_group(struct offsets *offsets, const char *group);
  */
 uint32_t offsets_clamp(struct offsets *offsets,
                        int64_t (*max)(void *arg, const char *topic, int32_t queue_id), void *arg);
+/*
+ * The same after an unclean stop: also raises the epoch of every version, so that each consumer adopts what
+ * is held here. Commits of the version just before still count, up to the recovered end: what lies below it
+ * is what they were made for. To be persisted before anybody is served.
+ */
+uint32_t offsets_begin_epoch(struct offsets *offsets,
+                             int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
+                             void *arg);
+/* Whether a first commit of a group and queue is not persisted yet: the next persist should not wait. */
+bool offsets_has_new(struct offsets *offsets);
 
 /* Walks a copy: one call per (group, topic, queue); group or topic NULL: all. Return false to stop. */
 MUST_CHECK enum tern_code offsets_each(struct offsets *offsets, const char *group,

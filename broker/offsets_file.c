@@ -245,6 +245,7 @@ static void write_table(struct offsets *offsets, struct writer *w, uint64_t *cha
 {
     lock_acquire(&offsets->lock);
     *changes = offsets->changes;
+    offsets->slots_added = false; /* what comes during the walk may miss it */
     w->base = w->highest = offsets->base;
     lock_release(&offsets->lock);
     fputs("{\n\t\"offsetTable\":{\n", w->text);

@@ -26,6 +26,9 @@ struct offset_slot {
     int32_t queue_id;
     int64_t offset;
     struct offset_version version;
+    /* of this life: progress of the version before counts up to here; -1: not at all */
+    int64_t kept_end;
+    struct offset_version before;
 };
 
 struct offset_entry {
@@ -50,6 +53,7 @@ struct offsets {
     size_t text_bytes; /* upper bound of the file's text */
     struct offset_version base;
     uint64_t changes, persisted_changes;
+    bool slots_added; /* since the last persist */
 };
 
 static inline bool offset_entry_is_floor(const struct offset_entry *entry)

@@ -51,7 +51,7 @@ struct waiter {
 
 struct registrar {
     struct broker *broker;
-    struct task *task;
+    struct task *task;        /* under lock; NULL: does not run */
     _Atomic bool stopping;
     struct lock lock;         /* BROKER_REGISTRAR */
     uint64_t rounds_begun;    /* under lock */
@@ -348,10 +348,17 @@ static int64_t register_step(void *arg, int64_t now_ns)
 
 enum tern_code registrar_start(struct registrar *registrar)
 {
+    struct task *task;
     if (!registrar->count)
         return TERN_OK;
-    return task_start(registrar->broker->env.sched, "broker-register", register_step, registrar,
-                      &registrar->task);
+    enum tern_code code = task_start(registrar->broker->env.sched, "broker-register",
+                                     register_step, registrar, &task);
+    if (code != TERN_OK)
+        return code;
+    lock_acquire(&registrar->lock);
+    registrar->task = task;
+    lock_release(&registrar->lock);
+    return TERN_OK;
 }
 
 /* false: the round had ended, and the waiter was told. */
@@ -375,15 +382,18 @@ enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_n
 {
     struct sched *sched = registrar->broker->env.sched;
     struct waiter waiter = {.code = TERN_OK};
-    if (!registrar->task)
-        return TERN_OK;
     latch_init(&waiter.ended);
     lock_acquire(&registrar->lock);
-    waiter.round = registrar->rounds_begun + 1;
-    waiter.next = registrar->waiters;
-    registrar->waiters = &waiter;
+    bool runs = registrar->task != NULL;
+    if (runs) {
+        waiter.round = registrar->rounds_begun + 1;
+        waiter.next = registrar->waiters;
+        registrar->waiters = &waiter;
+        task_wake(registrar->task); /* under the lock: it cannot be stopped meanwhile */
+    }
     lock_release(&registrar->lock);
-    task_wake(registrar->task);
+    if (!runs)
+        return TERN_OK; /* nobody to tell, or not started, or stopping */
     if (!latch_wait(sched, &waiter.ended, deadline_ns) && leave_waiters(registrar, &waiter))
         return TERN_OK; /* the nameservers are slow or away: they will be told later */
     if (waiter.code != TERN_OK && err)
@@ -435,8 +445,11 @@ void registrar_stop(struct registrar *registrar)
     if (atomic_exchange(&registrar->stopping, true))
         return;
     flight_end(registrar, &registrar->round);
-    task_stop(registrar->task);
+    lock_acquire(&registrar->lock);
+    struct task *task = registrar->task;
     registrar->task = NULL;
+    lock_release(&registrar->lock);
+    task_stop(task);
     end_round(registrar, UINT64_MAX, TERN_OK, &err);
     for (size_t i = 0; i < registrar->count; i++)
         if (rpc_peer_up(registrar->servers[i].peer))

@@ -266,6 +266,10 @@ static bool take_progress(struct pull *pull)
                                &held, &held_version);
     store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
     if (offset_version_compare(version, held_version) < 0) {
+        /* What was finished just before a recovery still counts as far as it was recovered. */
+        if (known && wanted->has_commit && wanted->commit_offset >= 0)
+            (void)offsets_commit(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
+                                 wanted->commit_offset, version, &held, &held_version);
         /* Without progress the topic was deleted since: what is there now begins at its minimum. */
         answer_version(pull, held_version, known ? held : min);
         return false;
@@ -383,10 +387,32 @@ static void run_cold(struct broker *broker, struct rpc_request *request)
     run(request->user, false);
 }
 
+/* Progress may have been reset while the pull waited: its offset means nothing any more (OF-07). */
+static bool version_stands(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct offset_version held_version;
+    int64_t held, min, max;
+
+    if (!wanted->offset_version)
+        return true;
+    bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
+                               &held, &held_version);
+    struct offset_version version = {wanted->offset_version->epoch,
+                                     wanted->offset_version->counter};
+    if (offset_version_compare(version, held_version) >= 0)
+        return true;
+    store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
+    answer_version(pull, held_version, known ? held : min);
+    return false;
+}
+
 void pull_resume(void *broker, struct parked_pull *parked)
 {
     (void)broker;
-    run(parked->user, true);
+    struct pull *pull = parked->user;
+    if (version_stands(pull))
+        run(pull, true);
 }
 
 void pull_drop(void *broker, struct parked_pull *parked)

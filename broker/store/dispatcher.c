@@ -30,17 +30,11 @@
 #include "base/log.h"
 #include "base/sched.h"
 #include "broker/store/commit_log.h"
+#include "broker/store/dispatch_arrivals.h"
 #include "broker/store/dispatch_batch.h"
 #include "broker/store/record_head.h"
 
-enum { CHUNK_BYTES = 256 * 1024, ARRIVALS_MAX = 1024, ARRIVAL_CODES_MAX = 16384, RETRY_MS = 1000 };
-
-struct kept_arrival {
-    struct consume_queue *queue; /* a reference */
-    int64_t first_off;
-    uint32_t count;
-    uint32_t start; /* in codes */
-};
+enum { CHUNK_BYTES = 256 * 1024, RETRY_MS = 1000 };
 
 struct dispatcher {
     const struct env *env;
@@ -64,9 +58,7 @@ struct dispatcher {
 
     /* the append token's holder's */
     struct dispatch_batch *offer_batch;
-    uint32_t arrival_count, code_count;
-    struct kept_arrival arrivals[ARRIVALS_MAX];
-    int64_t codes[ARRIVAL_CODES_MAX];
+    struct arrivals arrivals; /* of offers, until dispatcher_notify() */
 };
 
 /* ---- token and positions ---- */
@@ -305,21 +297,6 @@ static enum round dispatch_round(struct dispatcher *d, int64_t target, bool repl
 
 /* ---- the task ---- */
 
-/* @locks none */
-static void deliver_batch(struct dispatcher *d, const struct dispatch_batch *batch)
-{
-    const struct store_observer *observer = &d->options.observer;
-    for (uint32_t i = 0; observer->on_arrival && i < batch->run_count; i++) {
-        const struct dispatch_run *run = &batch->runs[i];
-        const struct store_arrival arrival = {.topic = consume_queue_topic(run->queue),
-                                              .queue_id = consume_queue_id(run->queue),
-                                              .first_off = run->first_off,
-                                              .count = run->count,
-                                              .tags_codes = batch->codes + run->start};
-        observer->on_arrival(observer->arg, &arrival);
-    }
-}
-
 /* @thread the task's */
 static int64_t dispatch_step(void *arg, int64_t now_ns)
 {
@@ -338,7 +315,7 @@ static int64_t dispatch_step(void *arg, int64_t now_ns)
             fail(d, code, out.text);
         atomic_store(&d->token, false);
         if (delivers)
-            deliver_batch(d, d->task_batch);
+            arrivals_of_batch(&d->options.observer, d->task_batch);
         batch_release(d->task_batch);
     }
     if (round == ROUND_RETRY) {
@@ -362,37 +339,6 @@ static void skip_filler(struct dispatcher *d, int64_t phys_off)
     atomic_store(&d->position, phys_off);
 }
 
-/* false: no room, the batch is to be left to the task. */
-static bool keep_arrivals(struct dispatcher *d, struct dispatch_batch *batch)
-{
-    if (!d->options.observer.on_arrival)
-        return true;
-    return d->arrival_count + batch->run_count <= ARRIVALS_MAX &&
-           d->code_count + batch->unit_count <= ARRIVAL_CODES_MAX;
-}
-
-/* Moves the batch's runs to the arrivals, joining one that goes on from the last. */
-static void move_arrivals(struct dispatcher *d, struct dispatch_batch *batch)
-{
-    if (!d->options.observer.on_arrival)
-        return;
-    for (uint32_t i = 0; i < batch->run_count; i++) {
-        struct dispatch_run *run = &batch->runs[i];
-        struct kept_arrival *last = d->arrival_count ? &d->arrivals[d->arrival_count - 1] : NULL;
-        if (last && last->queue == run->queue && last->first_off + last->count == run->first_off) {
-            last->count += run->count;
-        } else {
-            d->arrivals[d->arrival_count++] = (struct kept_arrival){.queue = run->queue,
-                                                                    .first_off = run->first_off,
-                                                                    .count = run->count,
-                                                                    .start = d->code_count};
-            run->queue = NULL; /* its reference went along */
-        }
-        memcpy(d->codes + d->code_count, batch->codes + run->start, run->count * sizeof *d->codes);
-        d->code_count += run->count;
-    }
-}
-
 /* Dispatches from the appender's memory as long as nothing stands against it. @thread both tokens'
  * holder */
 static void dispatch_offer(struct dispatcher *d, int64_t phys_off, const uint8_t *records,
@@ -411,11 +357,11 @@ static void dispatch_offer(struct dispatcher *d, int64_t phys_off, const uint8_t
             return;
         enum batch_stop stop = fill(d, d->offer_batch, phys_off, records, size, &out, &code);
         ENSURE(stop != BATCH_BAD && stop != BATCH_BLANK); /* our own */
-        bool room = keep_arrivals(d, d->offer_batch);
+        bool room = arrivals_room(&d->arrivals, d->offer_batch);
         if (!code && room)
             code = apply(d, d->offer_batch, phys_off, false, &out);
         if (!code && room)
-            move_arrivals(d, d->offer_batch);
+            arrivals_move(&d->arrivals, d->offer_batch);
         batch_release(d->offer_batch);
         if (code && !is_transient(code))
             fail(d, code, out.text);
@@ -440,18 +386,7 @@ void dispatcher_offer(struct dispatcher *d, int64_t phys_off, const uint8_t *rec
 
 void dispatcher_notify(struct dispatcher *d)
 {
-    const struct store_observer *observer = &d->options.observer;
-    for (uint32_t i = 0; i < d->arrival_count; i++) {
-        struct kept_arrival *kept = &d->arrivals[i];
-        const struct store_arrival arrival = {.topic = consume_queue_topic(kept->queue),
-                                              .queue_id = consume_queue_id(kept->queue),
-                                              .first_off = kept->first_off,
-                                              .count = kept->count,
-                                              .tags_codes = d->codes + kept->start};
-        observer->on_arrival(observer->arg, &arrival);
-        consume_queue_unref(kept->queue);
-    }
-    d->arrival_count = d->code_count = 0;
+    arrivals_deliver(&d->arrivals);
 }
 
 /* ---- recovery ---- */
@@ -495,6 +430,7 @@ enum tern_code dispatcher_create(const struct env *env, const struct dispatcher_
         return TERN_NO_MEMORY;
     d->env = env;
     d->options = *options;
+    d->arrivals.observer = &d->options.observer;
     atomic_init(&d->limit, INT64_MAX);
     d->task_batch = malloc(sizeof *d->task_batch);
     d->offer_batch = malloc(sizeof *d->offer_batch);
@@ -524,8 +460,7 @@ void dispatcher_destroy(struct dispatcher *d)
     if (!d)
         return;
     task_stop(d->task);
-    for (uint32_t i = 0; i < d->arrival_count; i++)
-        consume_queue_unref(d->arrivals[i].queue);
+    arrivals_drop(&d->arrivals);
     free(d->chunk);
     free(d->task_batch);
     free(d->offer_batch);

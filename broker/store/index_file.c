@@ -17,7 +17,7 @@
 
 #include "base/bytes.h"
 
-enum { ENTRY_CHUNK = 1024, MEND_CHUNK = 16384 };
+enum { ENTRY_CHUNK = 1024 };
 
 /* ---- small things ---- */
 
@@ -32,19 +32,19 @@ uint32_t index_slot_of(const struct index_file *file, uint32_t hash)
     return hash % file->slots;
 }
 
-static int64_t slot_at(uint32_t slot)
+int64_t index_slot_at(uint32_t slot)
 {
     return INDEX_HEADER_BYTES + (int64_t)slot * INDEX_SLOT_BYTES;
 }
 
-static int64_t entry_at(uint32_t slots, uint32_t number)
+int64_t index_entry_at(uint32_t slots, uint32_t number)
 {
-    return slot_at(slots) + (int64_t)number * INDEX_ENTRY_BYTES;
+    return index_slot_at(slots) + (int64_t)number * INDEX_ENTRY_BYTES;
 }
 
 enum tern_code index_scratch_init(struct index_scratch *scratch, uint32_t slots)
 {
-    scratch->pages = (uint32_t)((slot_at(slots) + INDEX_PAGE_BYTES - 1) / INDEX_PAGE_BYTES);
+    scratch->pages = (uint32_t)((index_slot_at(slots) + INDEX_PAGE_BYTES - 1) / INDEX_PAGE_BYTES);
     scratch->order = malloc(INDEX_BATCH_MAX * sizeof(uint32_t));
     scratch->prev = malloc(INDEX_BATCH_MAX * sizeof(uint32_t));
     scratch->page_start = malloc(((size_t)scratch->pages + 1) * sizeof(uint32_t));
@@ -85,8 +85,8 @@ static void header_decode(struct index_header *header, const uint8_t raw[INDEX_H
     header->count = get_be32(raw + 36);
 }
 
-static enum tern_code write_header(struct index_file *file, const struct index_header *header,
-                                   bool unfinished)
+enum tern_code index_write_header(struct index_file *file, const struct index_header *header,
+                                  bool unfinished)
 {
     uint8_t raw[INDEX_HEADER_BYTES];
     header_encode(raw, header, unfinished);
@@ -147,7 +147,7 @@ enum tern_code index_file_create(struct fs *fs, const char *dir, const char *nam
     if (code == TERN_OK) {
         code = file_truncate(file->file, index_file_bytes(slots, entries));
         if (code == TERN_OK)
-            code = write_header(file, &file->header, true);
+            code = index_write_header(file, &file->header, true);
         if (code == TERN_OK)
             code = file_sync(file->file);
         if (code == TERN_OK)
@@ -209,7 +209,7 @@ enum tern_code index_file_load(struct fs *fs, const char *dir, const char *name,
 
 /* ---- reading ---- */
 
-static void entry_decode(struct index_entry *entry, const uint8_t *raw)
+void index_entry_decode(struct index_entry *entry, const uint8_t *raw)
 {
     entry->hash = get_be32(raw);
     entry->phys_off = (int64_t)get_be64(raw + 4);
@@ -218,7 +218,7 @@ static void entry_decode(struct index_entry *entry, const uint8_t *raw)
 }
 
 /* A read that must be whole: files have their full length. */
-static enum tern_code read_whole(struct file *file, void *buf, size_t size, int64_t at)
+enum tern_code index_read_whole(struct file *file, void *buf, size_t size, int64_t at)
 {
     size_t got = 0;
     enum tern_code code = file_pread(file, buf, size, at, &got);
@@ -228,7 +228,7 @@ static enum tern_code read_whole(struct file *file, void *buf, size_t size, int6
 enum tern_code index_read_slot(struct file *file, uint32_t slot, uint32_t *number)
 {
     uint8_t raw[INDEX_SLOT_BYTES] = {0};
-    enum tern_code code = read_whole(file, raw, sizeof raw, slot_at(slot));
+    enum tern_code code = index_read_whole(file, raw, sizeof raw, index_slot_at(slot));
     *number = get_be32(raw);
     return code;
 }
@@ -237,8 +237,8 @@ enum tern_code index_read_entry(struct file *file, uint32_t slots, uint32_t numb
                                 struct index_entry *out)
 {
     uint8_t raw[INDEX_ENTRY_BYTES] = {0};
-    enum tern_code code = read_whole(file, raw, sizeof raw, entry_at(slots, number));
-    entry_decode(out, raw);
+    enum tern_code code = index_read_whole(file, raw, sizeof raw, index_entry_at(slots, number));
+    index_entry_decode(out, raw);
     return code;
 }
 
@@ -251,11 +251,13 @@ static void sort_by_page(const struct index_file *file, struct index_scratch *sc
     uint32_t *start = scratch->page_start;
     memset(start, 0, ((size_t)scratch->pages + 1) * sizeof *start);
     for (uint32_t i = 0; i < count; i++)
-        start[slot_at(index_slot_of(file, keys[i].hash)) / INDEX_PAGE_BYTES + 1]++;
+        start[index_slot_at(index_slot_of(file, keys[i].hash)) / INDEX_PAGE_BYTES + 1]++;
     for (uint32_t p = 1; p <= scratch->pages; p++)
         start[p] += start[p - 1];
     for (uint32_t i = 0; i < count; i++)
-        scratch->order[start[slot_at(index_slot_of(file, keys[i].hash)) / INDEX_PAGE_BYTES]++] = i;
+        scratch
+            ->order[start[index_slot_at(index_slot_of(file, keys[i].hash)) / INDEX_PAGE_BYTES]++] =
+            i;
     /* Each start is now its page's end, that is, the next page's start. */
 }
 
@@ -297,14 +299,14 @@ static enum tern_code read_slots(struct index_file *file, const struct index_scr
         low = slot < low ? slot : low;
         high = slot > high ? slot : high;
     }
-    page->at = slot_at(low);
-    page->size = (size_t)(slot_at(high) + INDEX_SLOT_BYTES - page->at);
-    return read_whole(file->file, page->bytes, page->size, page->at);
+    page->at = index_slot_at(low);
+    page->size = (size_t)(index_slot_at(high) + INDEX_SLOT_BYTES - page->at);
+    return index_read_whole(file->file, page->bytes, page->size, page->at);
 }
 
 static uint8_t *slot_in_page(const struct index_file *file, struct page *page, uint32_t hash)
 {
-    return page->bytes + (slot_at(index_slot_of(file, hash)) - page->at);
+    return page->bytes + (index_slot_at(index_slot_of(file, hash)) - page->at);
 }
 
 /* Step 1 for one page: prev of its entries; counts slots that were empty. */
@@ -351,7 +353,7 @@ static enum tern_code write_entries(struct index_file *file, const struct index_
             put_be32(p + 16, scratch->prev[done + i]);
         }
         enum tern_code code = file_pwrite(file->file, raw, (size_t)n * INDEX_ENTRY_BYTES,
-                                          entry_at(file->slots, file->header.count + done));
+                                          index_entry_at(file->slots, file->header.count + done));
         if (code)
             return code;
         done += n;
@@ -379,7 +381,7 @@ static enum tern_code mark_unfinished(struct index_file *file)
 {
     if (file->unfinished)
         return TERN_OK;
-    enum tern_code code = write_header(file, &file->header, true);
+    enum tern_code code = index_write_header(file, &file->header, true);
     if (code == TERN_OK)
         code = file_sync(file->file);
     if (code == TERN_OK)
@@ -422,7 +424,7 @@ enum tern_code index_file_append(struct index_file *file, struct index_scratch *
     after->end_phys = keys[n - 1].phys_off;
     after->count += n;
     if (code == TERN_OK)
-        code = write_header(file, after, true);
+        code = index_write_header(file, after, true);
     *taken = code ? 0 : n;
     return code;
 }
@@ -435,7 +437,7 @@ enum tern_code index_file_seal(struct index_file *file, struct fs *fs, const cha
     if (code == TERN_OK)
         code = file_sync(file->file);
     if (code == TERN_OK)
-        code = write_header(file, &file->header, false);
+        code = index_write_header(file, &file->header, false);
     if (code == TERN_OK)
         code = file_sync(file->file);
     int saved = errno;
@@ -443,84 +445,5 @@ enum tern_code index_file_seal(struct index_file *file, struct fs *fs, const cha
     file->file = NULL;
     file->unfinished = code != TERN_OK;
     errno = saved;
-    return code;
-}
-
-/* ---- mending ---- */
-
-struct mend {
-    int64_t durable_phys;
-    uint8_t *slots; /* raw, as they will stand in the file */
-    struct index_header header;
-    uint32_t kept;
-};
-
-/*
- * Takes entry kept + 1 if it goes on from those before; false: they end here. Should one be taken
- * that a cut of the log has left behind the last, a query meets a record without the key, no more.
- */
-static bool take_entry(struct mend *mend, const struct index_file *file, const uint8_t *raw)
-{
-    static const uint8_t never_written[INDEX_ENTRY_BYTES];
-    struct index_header *h = &mend->header;
-    struct index_entry entry;
-    entry_decode(&entry, raw);
-    if (memcmp(raw, never_written, sizeof never_written) == 0 || entry.hash > INT32_MAX ||
-        entry.phys_off >= mend->durable_phys || entry.phys_off < h->begin_phys ||
-        entry.phys_off < h->end_phys)
-        return false;
-    uint8_t *slot = mend->slots + (size_t)index_slot_of(file, entry.hash) * INDEX_SLOT_BYTES;
-    uint32_t before = get_be32(slot);
-    if (entry.prev != before)
-        return false;
-    h->slots_used += before == 0;
-    put_be32(slot, ++mend->kept);
-    h->end_phys = entry.phys_off;
-    /* To the second, upwards; the first one's seconds count from the file before. */
-    h->end_ms = h->begin_ms + (mend->kept == 1 ? 0 : (int64_t)entry.time_diff * 1000 + 999);
-    h->count = mend->kept + 1;
-    return true;
-}
-
-static enum tern_code take_entries(struct mend *mend, const struct index_file *file)
-{
-    uint8_t *raw = malloc((size_t)MEND_CHUNK * INDEX_ENTRY_BYTES);
-    if (!raw)
-        return TERN_NO_MEMORY;
-    enum tern_code code = TERN_OK;
-    bool more = true;
-    while (more && !code && mend->kept + 1 < file->entries) {
-        uint32_t left = file->entries - mend->kept - 1;
-        uint32_t n = left < MEND_CHUNK ? left : MEND_CHUNK;
-        code = read_whole(file->file, raw, (size_t)n * INDEX_ENTRY_BYTES,
-                          entry_at(file->slots, mend->kept + 1));
-        for (uint32_t i = 0; i < n && !code && more; i++)
-            more = take_entry(mend, file, raw + (size_t)i * INDEX_ENTRY_BYTES);
-    }
-    free(raw);
-    return code;
-}
-
-enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const char *dir,
-                               int64_t durable_phys, uint32_t *kept)
-{
-    size_t size = (size_t)file->slots * INDEX_SLOT_BYTES;
-    struct mend mend = {.durable_phys = durable_phys, .slots = calloc(1, size)};
-    mend.header = (struct index_header){
-        .begin_ms = file->header.begin_ms, .begin_phys = file->header.begin_phys, .count = 1};
-    enum tern_code code = mend.slots ? TERN_OK : TERN_NO_MEMORY;
-    if (!code)
-        code = index_file_open(file, fs, dir, FS_READ | FS_WRITE, &file->file);
-    if (!code)
-        code = take_entries(&mend, file);
-    if (!code && mend.kept > 0) {
-        code = file_pwrite(file->file, mend.slots, size, slot_at(0));
-        if (!code)
-            code = write_header(file, &mend.header, true);
-        file->header = mend.header;
-        file->unfinished = true;
-    }
-    *kept = code ? 0 : mend.kept;
-    free(mend.slots);
     return code;
 }

@@ -150,6 +150,19 @@ MUST_CHECK enum tern_code index_file_seal(struct index_file *file, struct fs *fs
 MUST_CHECK enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const char *dir,
                                           int64_t durable_phys, uint32_t *kept);
 
+/* ---- shared by index_file.c and index_mend.c ---- */
+
+/* Where a slot or an entry lies in the file. */
+int64_t index_slot_at(uint32_t slot);
+int64_t index_entry_at(uint32_t slots, uint32_t number);
+void index_entry_decode(struct index_entry *entry, const uint8_t *raw);
+/* A read that must be whole: TERN_CORRUPT when the file is shorter. */
+MUST_CHECK enum tern_code index_read_whole(struct file *file, void *buf, size_t size, int64_t at);
+MUST_CHECK enum tern_code index_write_header(struct index_file *file,
+                                             const struct index_header *header, bool unfinished);
+
+/* ---- reading ---- */
+
 /* Entry number of a slot, or an entry; `file` may be a handle of one's own. @thread any */
 MUST_CHECK enum tern_code index_read_slot(struct file *file, uint32_t slot, uint32_t *number);
 MUST_CHECK enum tern_code index_read_entry(struct file *file, uint32_t slots, uint32_t number,

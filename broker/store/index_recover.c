@@ -20,50 +20,17 @@
 #include "broker/store/index_internal.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "broker/store/dir_names.h"
 
 /* ---- loading ---- */
 
-struct name_list {
-    char (*names)[INDEX_NAME_DIGITS + 1];
-    size_t count, capacity;
-    const struct index_service *index;
-    bool failed;
-};
-
-static bool is_name(const char *name)
+static bool is_name(const struct dir_name *entry)
 {
-    return strlen(name) == INDEX_NAME_DIGITS && strspn(name, "0123456789") == INDEX_NAME_DIGITS;
-}
-
-static bool collect_name(void *arg, const char *name, bool is_dir)
-{
-    struct name_list *list = arg;
-    if (is_dir || !is_name(name)) {
-        log_warn(list->index->env->log, "index_file_ignored", "path=%s/%s cause=name",
-                 list->index->dir, name);
-        return true;
-    }
-    if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 16;
-        void *names = realloc(list->names, capacity * sizeof list->names[0]);
-        if (!names) {
-            list->failed = true;
-            return false;
-        }
-        list->names = names;
-        list->capacity = capacity;
-    }
-    memcpy(list->names[list->count++], name, INDEX_NAME_DIGITS + 1);
-    return true;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-    return strcmp(a, b);
+    return !entry->is_dir && strlen(entry->name) == INDEX_NAME_DIGITS &&
+           strspn(entry->name, "0123456789") == INDEX_NAME_DIGITS;
 }
 
 static enum index_fate fate_of(const struct index_file *file, bool fits, bool broken,
@@ -110,23 +77,24 @@ static enum tern_code load_file(struct index_service *index, const char *name,
 enum tern_code index_service_load(struct index_service *index, const struct index_recovery *input,
                                   enum index_state *state, struct tern_error *err)
 {
-    struct name_list list = {.index = index};
+    struct dir_names names;
     bool broken = false;
     *state = input->clean ? INDEX_WHOLE : input->durable_phys > 0 ? INDEX_BEHIND : INDEX_LOST;
-    enum tern_code code = fs_list(index->env->fs, index->dir, collect_name, &list);
+    enum tern_code code = dir_names_list(index->env->fs, index->dir, &names);
     if (code == TERN_NOT_FOUND)
         code = TERN_OK;
-    else if (code == TERN_OK && list.failed)
-        code = TERN_NO_MEMORY;
-    if (list.count > 1)
-        qsort(list.names, list.count, sizeof list.names[0], compare_names);
     lock_acquire(&index->lock);
-    for (size_t i = 0; code == TERN_OK && i < list.count; i++)
-        code = load_file(index, list.names[i], input, state, &broken);
+    for (size_t i = 0; code == TERN_OK && i < names.count; i++) {
+        if (is_name(&names.items[i]))
+            code = load_file(index, names.items[i].name, input, state, &broken);
+        else
+            log_warn(index->env->log, "index_file_ignored", "path=%s/%s cause=name", index->dir,
+                     names.items[i].name);
+    }
     lock_release(&index->lock);
     if (code)
         error_set_errno(err, code, errno, "reading the index in %s", index->dir);
-    free(list.names);
+    dir_names_fini(&names);
     return code;
 }
 

@@ -152,13 +152,8 @@ enum tern_code preparer_first_segment(struct commit_log *log, int64_t base, stru
         file_close(file);
         return code; /* a file too short stays: the next start extends it */
     }
-    struct segment *segment = segment_create(file, base);
-    if (!segment || segments_make_room(set)) {
-        segment_unref(segment);
-        return error_set(err, TERN_NO_MEMORY, "%s: no memory", path);
-    }
-    segments_add(set, segment);
-    return TERN_OK;
+    code = segments_add_file(set, file, base);
+    return code ? error_set(err, code, "%s: no memory", path) : TERN_OK;
 }
 
 /* ---- what the last run left ---- */

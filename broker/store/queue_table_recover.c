@@ -27,8 +27,9 @@
 
 #include "base/log.h"
 #include "base/names.h"
+#include "broker/store/dir_names.h"
 
-enum { RECOVER_CHUNK_UNITS = 204, FILE_NAME_DIGITS = 20 };
+enum { RECOVER_CHUNK_UNITS = 204 };
 
 struct recover {
     struct queue_table *table;
@@ -37,115 +38,40 @@ struct recover {
     struct tern_error *err;
 };
 
-/* ---- lists of names ---- */
-
-struct names {
-    char **items;
-    size_t count, capacity;
-    bool want_dirs;
-    enum tern_code code;
-};
-
-static bool add_name(void *arg, const char *name, bool is_dir)
-{
-    struct names *names = arg;
-    if (is_dir != names->want_dirs)
-        return true;
-    if (names->count == names->capacity) {
-        size_t capacity = names->capacity ? names->capacity * 2 : 16;
-        char **items = realloc(names->items, capacity * sizeof(char *));
-        if (!items) {
-            names->code = TERN_NO_MEMORY;
-            return false;
-        }
-        names->items = items;
-        names->capacity = capacity;
-    }
-    names->items[names->count] = strdup(name);
-    if (!names->items[names->count]) {
-        names->code = TERN_NO_MEMORY;
-        return false;
-    }
-    names->count++;
-    return true;
-}
-
-static void names_fini(struct names *names)
-{
-    for (size_t i = 0; i < names->count; i++)
-        free(names->items[i]);
-    free(names->items);
-}
-
-static enum tern_code list_names(struct fs *fs, const char *path, bool want_dirs,
-                                 struct names *names)
-{
-    *names = (struct names){.want_dirs = want_dirs};
-    enum tern_code code = fs_list(fs, path, add_name, names);
-    return code ? code : names->code;
-}
-
-/* A decimal number without sign or leading zeros (but `digits` long when that is not 0). */
-static bool parse_number(const char *text, size_t digits, int64_t max, int64_t *out)
-{
-    size_t len = strlen(text);
-    if (len == 0 || len > FILE_NAME_DIGITS || (digits && len != digits) ||
-        (!digits && len > 1 && text[0] == '0'))
-        return false;
-    int64_t value = 0;
-    for (size_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9' || value > (max - (text[i] - '0')) / 10)
-            return false;
-        value = value * 10 + (text[i] - '0');
-    }
-    *out = value;
-    return true;
-}
-
-static int compare_starts(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* ---- one queue's files ---- */
 
 /* Sets file_first and file_end to the last run of files without a gap. */
 static enum tern_code find_files(struct recover *r, struct consume_queue *queue, const char *path)
 {
-    struct queue_table *table = r->table;
-    struct names names;
-    enum tern_code code = list_names(table->env->fs, path, false, &names);
-    int64_t *starts = code ? NULL : malloc((names.count + 1) * sizeof *starts);
-    size_t count = 0;
-    if (!code && !starts)
-        code = TERN_NO_MEMORY;
+    const struct queue_table *table = r->table;
+    struct dir_names names;
+    int64_t end = -1; /* of the file before */
+    enum tern_code code = dir_names_list(table->env->fs, path, &names);
     for (size_t i = 0; !code && i < names.count; i++) {
-        if (!parse_number(names.items[i], FILE_NAME_DIGITS, QUEUE_OFFSET_MAX * QUEUE_UNIT_BYTES,
-                          &starts[count]))
-            log_warn(table->env->log, "queue_file_ignored", "path=%s/%s cause=name", path,
-                     names.items[i]);
-        else if (starts[count] % table->file_bytes != 0)
+        const char *name = names.items[i].name;
+        int64_t start;
+        if (names.items[i].is_dir)
+            continue;
+        if (!dir_name_number(name, OFFSET_NAME_DIGITS, QUEUE_OFFSET_MAX * QUEUE_UNIT_BYTES,
+                             &start)) {
+            log_warn(table->env->log, "queue_file_ignored", "path=%s/%s cause=name", path, name);
+            continue;
+        }
+        if (start % table->file_bytes != 0) {
             code = error_set(r->err, TERN_CORRUPT,
-                             "%s/%s does not begin a file of mappedFileSizeConsumeQueue %lld bytes",
-                             path, names.items[i], (long long)table->file_bytes);
-        else
-            count++;
-    }
-    if (!code && count > 0) {
-        qsort(starts, count, sizeof *starts, compare_starts);
-        size_t first = count - 1;
-        while (first > 0 && starts[first - 1] + table->file_bytes == starts[first])
-            first--;
-        if (first > 0)
+                             "%s/%s does not begin a file of mappedFileSizeConsumeQueue %lld "
+                             "bytes; set the key to the length this store was made with",
+                             path, name, (long long)table->file_bytes);
+            break;
+        }
+        if (end >= 0 && start != end)
             log_warn(table->env->log, "queue_files_have_gap", "path=%s before=%lld", path,
-                     (long long)starts[first]);
-        queue->file_first = starts[first];
-        queue->file_end = starts[count - 1] + table->file_bytes;
+                     (long long)start);
+        if (start != end)
+            queue->file_first = start;
+        end = queue->file_end = start + table->file_bytes;
     }
-    free(starts);
-    names_fini(&names);
+    dir_names_fini(&names);
     return code;
 }
 
@@ -174,9 +100,11 @@ static enum tern_code check_length(struct recover *r, struct consume_queue *queu
     if (code)
         return error_set_errno(r->err, code, saved, "sizing %s", path);
     if (size > table->file_bytes)
-        return error_set(r->err, TERN_CORRUPT,
-                         "%s has %lld bytes, mappedFileSizeConsumeQueue says %lld", path,
-                         (long long)size, (long long)table->file_bytes);
+        return error_set(
+            r->err, TERN_CORRUPT,
+            "%s has %lld bytes, mappedFileSizeConsumeQueue says %lld; set the key to the "
+            "length this store was made with",
+            path, (long long)size, (long long)table->file_bytes);
     return TERN_OK;
 }
 
@@ -314,7 +242,7 @@ static enum tern_code recover_queue(struct recover *r, const char *topic, const 
     char dir[FS_PATH_BYTES];
     int64_t queue_id;
     struct consume_queue *queue = NULL;
-    if (!parse_number(name, 0, INT32_MAX, &queue_id)) {
+    if (!dir_name_number(name, 0, INT32_MAX, &queue_id)) {
         log_warn(table->env->log, "queue_folder_ignored", "path=%s/%s cause=name", path, name);
         return TERN_OK;
     }
@@ -335,7 +263,7 @@ static enum tern_code recover_topic(struct recover *r, const char *topic)
 {
     struct queue_table *table = r->table;
     char path[FS_PATH_BYTES];
-    struct names queues = {0};
+    struct dir_names queues;
     enum tern_code code = fs_join(path, table->dir, topic);
     if (code)
         return error_set(r->err, code, "path of topic %s", topic);
@@ -345,12 +273,13 @@ static enum tern_code recover_topic(struct recover *r, const char *topic)
         log_warn(table->env->log, "queue_folder_ignored", "path=%s cause=name", path);
         return TERN_OK;
     }
-    code = list_names(table->env->fs, path, true, &queues);
+    code = dir_names_list(table->env->fs, path, &queues);
     if (code)
         code = error_set_errno(r->err, code, errno, "listing %s", path);
     for (size_t i = 0; !code && i < queues.count; i++)
-        code = recover_queue(r, topic, path, queues.items[i]);
-    names_fini(&queues);
+        if (queues.items[i].is_dir)
+            code = recover_queue(r, topic, path, queues.items[i].name);
+    dir_names_fini(&queues);
     return code;
 }
 
@@ -358,15 +287,16 @@ enum tern_code queue_table_recover(struct queue_table *table, int64_t log_min, i
                                    int64_t *max_phys, struct tern_error *err)
 {
     struct recover r = {.table = table, .log_min = log_min, .log_end = log_end, .err = err};
-    struct names topics;
-    enum tern_code code = list_names(table->env->fs, table->dir, true, &topics);
+    struct dir_names topics;
+    enum tern_code code = dir_names_list(table->env->fs, table->dir, &topics);
     if (code == TERN_NOT_FOUND)
         code = TERN_OK; /* a new store */
     else if (code)
         error_set_errno(err, code, errno, "listing %s", table->dir);
     for (size_t i = 0; !code && i < topics.count; i++)
-        code = recover_topic(&r, topics.items[i]);
-    names_fini(&topics);
+        if (topics.items[i].is_dir)
+            code = recover_topic(&r, topics.items[i].name);
+    dir_names_fini(&topics);
     if (code == TERN_OK)
         code = queue_table_flush(table, true, err);
     *max_phys = r.max_phys;
@@ -382,11 +312,13 @@ void queue_table_assume_synced(struct queue_table *table)
 
 static enum tern_code remove_entries(struct fs *fs, const char *path, bool dirs)
 {
-    struct names names;
-    enum tern_code code = list_names(fs, path, dirs, &names);
+    struct dir_names names;
+    enum tern_code code = dir_names_list(fs, path, &names);
     for (size_t i = 0; !code && i < names.count; i++) {
         char entry[FS_PATH_BYTES];
-        code = fs_join(entry, path, names.items[i]);
+        if (names.items[i].is_dir != dirs)
+            continue;
+        code = fs_join(entry, path, names.items[i].name);
         if (code)
             break;
         if (dirs && (code = remove_entries(fs, entry, false)) == TERN_OK)
@@ -394,7 +326,7 @@ static enum tern_code remove_entries(struct fs *fs, const char *path, bool dirs)
         else if (!dirs)
             code = fs_unlink(fs, entry);
     }
-    names_fini(&names);
+    dir_names_fini(&names);
     return code;
 }
 

@@ -9,15 +9,30 @@
 #include <stdlib.h>
 
 #include "base/bytes.h"
+#include "base/record.h"
 
 enum {
     MAGIC_AT = 4,
     QUEUE_OFF_AT = 20,
     PHYS_OFF_AT = 28,
     SYS_FLAG_AT = 36,
-    STORE_MS_AT = 56, /* 12 later with an IPv6 born host */
-    HEAD_BYTES = STORE_MS_AT + RECORD_V6_EXTRA_BYTES + 8
+    STORE_MS_AT = 56 /* 12 later with an IPv6 born host */
 };
+_Static_assert(RECORD_HEAD_BYTES == STORE_MS_AT + RECORD_V6_EXTRA_BYTES + 8, "ends with the time");
+
+bool record_head_parse(const uint8_t bytes[RECORD_HEAD_BYTES], int64_t phys_off,
+                       struct record_head *out)
+{
+    if (get_be32(bytes + MAGIC_AT) != RECORD_MAGIC ||
+        (int64_t)get_be64(bytes + PHYS_OFF_AT) != phys_off ||
+        get_be32(bytes) < RECORD_FIXED_BYTES || get_be32(bytes) > INT32_MAX)
+        return false;
+    bool v6 = get_be32(bytes + SYS_FLAG_AT) & SYS_BORN_V6;
+    out->total_size = get_be32(bytes);
+    out->queue_off = (int64_t)get_be64(bytes + QUEUE_OFF_AT);
+    out->store_ms = (int64_t)get_be64(bytes + STORE_MS_AT + (v6 ? RECORD_V6_EXTRA_BYTES : 0));
+    return true;
+}
 
 enum tern_code record_read_bytes(struct commit_log *log, int64_t phys_off, uint8_t *buf,
                                  size_t size, bool nowait)
@@ -39,19 +54,11 @@ enum tern_code record_read_bytes(struct commit_log *log, int64_t phys_off, uint8
 enum tern_code record_head_read(struct commit_log *log, int64_t phys_off, bool nowait,
                                 struct record_head *out)
 {
-    uint8_t bytes[HEAD_BYTES];
+    uint8_t bytes[RECORD_HEAD_BYTES];
     enum tern_code code = record_read_bytes(log, phys_off, bytes, sizeof bytes, nowait);
     if (code)
         return code;
-    if (get_be32(bytes + MAGIC_AT) != RECORD_MAGIC ||
-        (int64_t)get_be64(bytes + PHYS_OFF_AT) != phys_off ||
-        get_be32(bytes) < RECORD_FIXED_BYTES || get_be32(bytes) > INT32_MAX)
-        return TERN_NOT_FOUND;
-    bool v6 = get_be32(bytes + SYS_FLAG_AT) & SYS_BORN_V6;
-    out->total_size = get_be32(bytes);
-    out->queue_off = (int64_t)get_be64(bytes + QUEUE_OFF_AT);
-    out->store_ms = (int64_t)get_be64(bytes + STORE_MS_AT + (v6 ? RECORD_V6_EXTRA_BYTES : 0));
-    return TERN_OK;
+    return record_head_parse(bytes, phys_off, out) ? TERN_OK : TERN_NOT_FOUND;
 }
 
 enum tern_code record_read(struct commit_log *log, int64_t phys_off, size_t max_size, bool nowait,

@@ -13,6 +13,11 @@ struct record_head {
     int64_t store_ms;
 };
 
+enum { RECORD_HEAD_BYTES = 76 };
+/* false: no record that says it stands at phys_off begins so. */
+bool record_head_parse(const uint8_t bytes[RECORD_HEAD_BYTES], int64_t phys_off,
+                       struct record_head *out);
+
 /*
  * TERN_NOT_FOUND when no record begins there (also when a segment's filler does), TERN_AGAIN with
  * nowait. A record's head carries its own position, so that the middle of a body is not taken for

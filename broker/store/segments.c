@@ -18,18 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/log.h"
-#include "base/record.h"
+#include "broker/store/dir_names.h"
+#include "broker/store/record_head.h"
 
-enum { NAME_DIGITS = 20, SEGMENT_MIN_BYTES = 64, FIRST_CAPACITY = 16 };
+enum { SEGMENT_MIN_BYTES = 64, FIRST_CAPACITY = 16 };
 
+/* The segments that were found, sorted. */
 struct load {
-    struct segments *set;
+    const struct segments *set;
     int64_t *bases;
     uint32_t count;
-    uint32_t capacity;
-    enum tern_code code;
 };
 
 enum tern_code segments_init(struct segments *set, const struct env *env, const char *dir,
@@ -86,48 +85,22 @@ void segment_unref(struct segment *segment)
 
 /* ---- loading ---- */
 
-/* The base that a name stands for, -1 when it is no segment's name. */
-static int64_t base_of_name(const char *name)
+/* Counts the names that are segments' and reports the others. */
+static enum tern_code read_bases(struct segments *set, const struct dir_names *names,
+                                 struct load *load)
 {
-    if (strlen(name) != NAME_DIGITS)
-        return -1;
-    int64_t base = 0;
-    for (int i = 0; i < NAME_DIGITS; i++) {
-        if (name[i] < '0' || name[i] > '9' || base > (INT64_MAX - (name[i] - '0')) / 10)
-            return -1;
-        base = base * 10 + (name[i] - '0');
+    load->bases = malloc((names->count + 1) * sizeof *load->bases);
+    if (!load->bases)
+        return TERN_NO_MEMORY;
+    for (size_t i = 0; i < names->count; i++) {
+        const struct dir_name *entry = &names->items[i];
+        if (!entry->is_dir &&
+            dir_name_number(entry->name, OFFSET_NAME_DIGITS, INT64_MAX, &load->bases[load->count]))
+            load->count++;
+        else
+            log_warn(set->env->log, "store.stray_file", "path=\"%s/%s\"", set->dir, entry->name);
     }
-    return base;
-}
-
-static bool on_entry(void *arg, const char *name, bool is_dir)
-{
-    struct load *load = arg;
-    int64_t base = is_dir ? -1 : base_of_name(name);
-    if (base < 0) {
-        log_warn(load->set->env->log, "store.stray_file", "path=\"%s/%s\"", load->set->dir, name);
-        return true;
-    }
-    if (load->count == load->capacity) {
-        uint32_t capacity = load->capacity ? load->capacity * 2 : FIRST_CAPACITY;
-        int64_t *bases =
-            capacity > SEGMENTS_MAX ? NULL : realloc(load->bases, capacity * sizeof *load->bases);
-        if (!bases) {
-            load->code = TERN_NO_MEMORY;
-            return false;
-        }
-        load->bases = bases;
-        load->capacity = capacity;
-    }
-    load->bases[load->count++] = base;
-    return true;
-}
-
-static int by_base(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return TERN_OK;
 }
 
 /* "<dir>/<name>: N bytes long, but …" */
@@ -223,29 +196,24 @@ static enum tern_code open_one(struct segments *set, int64_t base, bool last,
         file_close(file);
         return code;
     }
-    struct segment *segment = segment_create(file, base);
-    if (!segment || segments_make_room(set)) {
-        segment_unref(segment);
-        return error_set(err, TERN_NO_MEMORY, "%s: no memory", path);
-    }
-    segments_add(set, segment);
-    return TERN_OK;
+    code = segments_add_file(set, file, base);
+    return code ? error_set(err, code, "%s: no memory", path) : TERN_OK;
 }
 
 enum tern_code segments_load(struct segments *set, struct tern_error *err)
 {
     struct load load = {.set = set};
-    enum tern_code code = fs_list(set->env->fs, set->dir, on_entry, &load);
+    struct dir_names names;
+    enum tern_code code = dir_names_list(set->env->fs, set->dir, &names);
+    if (!code)
+        code = read_bases(set, &names, &load);
+    dir_names_fini(&names);
     if (code)
         error_set_errno(err, code, errno, "%s: cannot list", set->dir);
-    else if (load.code)
-        code = error_set(err, load.code, "%s: too many segments or no memory", set->dir);
-    if (!code && load.count > 0) {
-        qsort(load.bases, load.count, sizeof *load.bases, by_base);
+    if (!code && load.count > 0)
         code = check_first_length(&load, err);
-        if (!code)
-            code = check_bases(&load, err);
-    }
+    if (!code)
+        code = check_bases(&load, err);
     for (uint32_t i = 0; !code && i < load.count; i++)
         code = open_one(set, load.bases[i], i + 1 == load.count, err);
     free(load.bases);
@@ -279,6 +247,17 @@ void segments_add(struct segments *set, struct segment *segment)
     ENSURE(set->count == 0 || set->list[set->count - 1]->base + set->bytes == segment->base);
     set->list[set->count++] = segment;
     lock_release(&set->lock);
+}
+
+enum tern_code segments_add_file(struct segments *set, struct file *file, int64_t base)
+{
+    struct segment *segment = segment_create(file, base);
+    if (!segment || segments_make_room(set)) {
+        segment_unref(segment);
+        return TERN_NO_MEMORY;
+    }
+    segments_add(set, segment);
+    return TERN_OK;
 }
 
 struct segment *segments_at(struct segments *set, uint32_t index)
@@ -379,15 +358,13 @@ enum tern_code segments_remove_last(struct segments *set)
 
 int64_t segment_first_ms(struct segment *segment)
 {
-    enum { SYS_FLAG_AT = 36, STORE_TIME_V4_AT = 56, STORE_TIME_V6_AT = 68, HEAD_BYTES = 76 };
     int64_t known = atomic_load_explicit(&segment->first_ms, memory_order_relaxed);
-    uint8_t head[HEAD_BYTES];
+    uint8_t bytes[RECORD_HEAD_BYTES];
+    struct record_head head;
     size_t got = 0;
-    if (known || file_pread(segment->file, head, sizeof head, 0, &got) || got < sizeof head ||
-        get_be32(head + 4) != RECORD_MAGIC)
+    if (known || file_pread(segment->file, bytes, sizeof bytes, 0, &got) || got < sizeof bytes ||
+        !record_head_parse(bytes, segment->base, &head))
         return known;
-    bool born_v6 = get_be32(head + SYS_FLAG_AT) & SYS_BORN_V6;
-    int64_t ms = (int64_t)get_be64(head + (born_v6 ? STORE_TIME_V6_AT : STORE_TIME_V4_AT));
-    atomic_store_explicit(&segment->first_ms, ms, memory_order_relaxed);
-    return ms;
+    atomic_store_explicit(&segment->first_ms, head.store_ms, memory_order_relaxed);
+    return head.store_ms;
 }

@@ -65,6 +65,10 @@ MUST_CHECK enum tern_code segments_make_room(struct segments *set);
  */
 void segments_add(struct segments *set, struct segment *segment);
 
+/* The two together for an open file, which is taken also when it fails: TERN_NO_MEMORY. @thread
+ * recovery */
+MUST_CHECK enum tern_code segments_add_file(struct segments *set, struct file *file, int64_t base);
+
 /* Each takes a reference for the caller; NULL when there is none. @thread any */
 struct segment *segments_find(struct segments *set, int64_t phys_off);
 struct segment *segments_first(struct segments *set);

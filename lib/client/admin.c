@@ -59,7 +59,7 @@ enum tern_code admin_call_broker(struct admin *admin, const char *address, TernR
         return code;
     code = rpc_call_wait(peer, request, payload, payload_size, ADMIN_TIMEOUT_MS, out, err);
     rpc_peer_unref(peer);
-    return code == TERN_OK ? TERN_OK : error_prefix(err, code, "%s", address);
+    return code;
 }
 
 enum tern_code admin_call_namesrvs(struct admin *admin, TernRequest *request,

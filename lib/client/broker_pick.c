@@ -178,8 +178,8 @@ enum tern_code broker_ask(struct instance *instance, struct failed_addresses *fa
                                   clock_mono_ns(instance_env(instance)->clock));
         }
         rpc_peer_unref(choice.peer);
-        if (code != TERN_OK && *out) {
-            rpc_call_unref(*out); /* a refusal with an answer: its text is in err */
+        if (*out && code_means_unreachable(code)) {
+            rpc_call_unref(*out);
             *out = NULL;
         }
         if (!new_one)

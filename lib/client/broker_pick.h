@@ -63,7 +63,7 @@ MUST_CHECK enum tern_code broker_pick_cached(struct instance *instance,
 
 /*
  * Asks the master of brokerName and waits; when it cannot be reached, the other addresses of the
- * set. On TERN_OK *out is the caller's, else NULL. @thread not-link @locks none
+ * set. *out is the caller's: the answer, also of a refusal, or NULL. @thread not-link @locks none
  */
 MUST_CHECK enum tern_code broker_ask(struct instance *instance, struct failed_addresses *failed,
                                      const struct route *route, const char *broker_name,

@@ -238,12 +238,16 @@ static enum tern_code decode(struct pull_op *op, struct rpc_call *call,
 {
     int32_t count = call->response->pull->count;
     size_t cap = count < 1 ? 1 : count > PULL_MESSAGES_MAX ? PULL_MESSAGES_MAX : (size_t)count;
-    result->messages = calloc(cap, sizeof result->messages[0]);
+    /* One more, to see that there are not more than announced: next_offset would pass them. */
+    result->messages = calloc(cap + 1, sizeof result->messages[0]);
     if (!result->messages)
         return error_set(err, TERN_NO_MEMORY, "%zu messages", cap);
     enum tern_code code =
         message_decode_all(call, call->payload, call->payload_size, op->queue.broker_name,
-                           result->messages, cap, &result->count, err);
+                           result->messages, cap + 1, &result->count, err);
+    if (code == TERN_OK && result->count != cap)
+        code = error_set(err, TERN_PROTOCOL, "%zu messages came, %d were announced", result->count,
+                         (int)count);
     if (code != TERN_OK && result->count > 0) {
         /* The whole ones are good; the next pull meets the damage at its first message. */
         result->next_offset = tern_message_queue_offset(result->messages[result->count - 1]) + 1;
@@ -483,11 +487,13 @@ enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *consumer, co
     return TERN_OK;
 }
 
-/* Asks a broker of the queue's set; on TERN_OK *out is the caller's, its response of the case
- * expected. */
-static enum tern_code ask(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
-                          TernRequest *request, Tern__Wire__Response__BodyCase expected,
-                          struct rpc_call **out, struct tern_error *err)
+/*
+ * Asks a broker of the queue's set; *out is the caller's: on TERN_OK its response is of the case expected, on
+ * a refusal there may be one.
+ */
+static enum tern_code ask_any(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
+                              TernRequest *request, Tern__Wire__Response__BodyCase expected,
+                              struct rpc_call **out, struct tern_error *err)
 {
     *out = NULL;
     enum tern_code code = check_running(consumer, err);
@@ -504,6 +510,19 @@ static enum tern_code ask(struct tern_pull_consumer *consumer, const struct tern
         *out = NULL;
         code = error_set(err, TERN_PROTOCOL, "the answer of broker %s has the wrong body",
                          queue->broker_name);
+    }
+    return code;
+}
+
+/* The same for who wants nothing of a refusal: only on TERN_OK there is an answer. */
+static enum tern_code ask(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
+                          TernRequest *request, Tern__Wire__Response__BodyCase expected,
+                          struct rpc_call **out, struct tern_error *err)
+{
+    enum tern_code code = ask_any(consumer, queue, request, expected, out, err);
+    if (code != TERN_OK && *out) {
+        rpc_call_unref(*out);
+        *out = NULL;
     }
     return code;
 }
@@ -550,7 +569,10 @@ enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *consumer,
     return TERN_OK;
 }
 
-/* A negative offset is no progress that anybody can use, and no "none" either. */
+/*
+ * A negative offset is no progress that anybody can use, and no "none" either. "None" has a version, too:
+ * of what was deleted or lost.
+ */
 static enum tern_code query_progress(struct tern_pull_consumer *consumer,
                                      const struct tern_queue *queue, int64_t *offset,
                                      Tern__Wire__OffsetVersion *version, struct tern_error *err)
@@ -564,20 +586,23 @@ static enum tern_code query_progress(struct tern_pull_consumer *consumer,
     request.query_offset = &query;
     struct rpc_call *call;
     enum tern_code code =
-        ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET, &call, err);
-    if (code != TERN_OK)
-        return code;
-    const Tern__Wire__QueryOffsetResponse *body = call->response->query_offset;
-    *offset = body->offset;
-    if (body->version) {
+        ask_any(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET, &call, err);
+    const Tern__Wire__QueryOffsetResponse *body = NULL;
+    if (call && call->response &&
+        call->response->body_case == TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET)
+        body = call->response->query_offset;
+    if (body && code == TERN_OK)
+        *offset = body->offset;
+    if (body && body->version) {
         version->epoch = body->version->epoch;
         version->counter = body->version->counter;
     }
-    rpc_call_unref(call);
-    if (*offset < 0)
+    if (call)
+        rpc_call_unref(call);
+    if (code == TERN_OK && *offset < 0)
         return error_set(err, TERN_PROTOCOL, "broker %s answers progress %lld", queue->broker_name,
                          (long long)*offset);
-    return TERN_OK;
+    return code;
 }
 
 enum tern_code tern_pull_consumer_committed(struct tern_pull_consumer *consumer,
@@ -626,5 +651,7 @@ enum tern_code tern_pull_consumer_commit(struct tern_pull_consumer *consumer,
      */
     int64_t stored;
     code = query_progress(consumer, queue, &stored, &version, err);
-    return code == TERN_OK ? commit_with(consumer, queue, offset, &version, err) : code;
+    return code == TERN_OK || code == TERN_QUERY_NOT_FOUND
+               ? commit_with(consumer, queue, offset, &version, err)
+               : code;
 }

@@ -169,9 +169,13 @@ static void on_progress(struct rpc_call *call, void *arg)
     if (still_ours(queue)) {
         if (code == TERN_OK && body && body->offset >= 0)
             begin_at(queue, body->offset, body->offset, body->version);
-        else if (code == TERN_QUERY_NOT_FOUND && queue->asked_id == 0)
+        else if (code == TERN_QUERY_NOT_FOUND && queue->asked_id == 0) {
+            /* The version of what is no longer there, or our commits would be taken for older. */
+            if (body && body->version)
+                queue->version =
+                    (struct offset_version){body->version->epoch, body->version->counter};
             begin_by_policy(queue);
-        else
+        } else
             ask_later(queue, code == TERN_OK ? TERN_PROTOCOL : code, "progress",
                       error_text(&call->error, code));
     }

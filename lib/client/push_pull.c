@@ -303,15 +303,19 @@ static int64_t found(struct push_queue *queue, struct rpc_call *call,
     uint32_t cap = body->count < 1                ? 1
                    : body->count > PULL_COUNT_MAX ? PULL_COUNT_MAX
                                                   : (uint32_t)body->count;
-    struct push_chunk *chunk = push_chunk_create(queue, cap);
+    /* One more, to see that there are not more than announced: next_offset would pass them. */
+    struct push_chunk *chunk = push_chunk_create(queue, cap + 1);
     if (!chunk)
         return pause_queue(queue, ERROR_PAUSE_MS);
     size_t count = 0;
     struct tern_error err;
     enum tern_code code =
         message_decode_all(call, call->payload, call->payload_size, queue->id.broker_name,
-                           chunk->messages, cap, &count, &err);
+                           chunk->messages, cap + 1, &count, &err);
     chunk->count = (uint32_t)count;
+    if (code == TERN_OK && count != cap)
+        code = error_set(&err, TERN_PROTOCOL, "%zu messages came, %d were announced", count,
+                         (int)body->count);
     int64_t next = body->next_offset;
     if (code != TERN_OK) {
         log_error(consumer->env->log, "consumer_answer_damaged",
@@ -321,7 +325,7 @@ static int64_t found(struct push_queue *queue, struct rpc_call *call,
         next = queue->next_offset; /* what follows the last whole message is asked for again */
     }
     int64_t asked = queue->next_offset;
-    int64_t offsets[PULL_COUNT_MAX];
+    int64_t offsets[PULL_COUNT_MAX + 1];
     sift(queue, call->user, chunk, offsets, &next);
     size_t admitted =
         window_admit(&queue->window, next, offsets, chunk->count, &queue->next_offset);

@@ -317,6 +317,23 @@ static void leave_others(struct push_topic *topic, const struct route *route, co
     }
 }
 
+/*
+ * Puts a new queue into the list, with the filter that its topic has by now: a change looks only at the
+ * queues in the list. @locks holds:CONSUMER
+ */
+static void enlist(struct push_queue *queue, const struct push_topic *topic)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    if (topic && topic->filter && topic->filter != queue->filter) {
+        push_filter_unref(queue->filter);
+        queue->filter = topic->filter;
+        atomic_fetch_add_explicit(&topic->filter->refs, 1, memory_order_relaxed);
+    }
+    queue->next = consumer->queues;
+    consumer->queues = queue;
+    consumer->queue_count++;
+}
+
 static void take_queue(struct push_topic *topic, const struct tern_queue *id,
                        struct push_filter *filter)
 {
@@ -330,9 +347,7 @@ static void take_queue(struct push_topic *topic, const struct tern_queue *id,
     log_info(consumer->env->log, "consumer_queue_taken", "group=%s topic=%s broker=%s queue=%d",
              consumer->options.group, id->topic, id->broker_name, id->queue_id);
     lock_acquire(&consumer->lock);
-    queue->next = consumer->queues;
-    consumer->queues = queue;
-    consumer->queue_count++;
+    enlist(queue, topic);
     lock_release(&consumer->lock);
 }
 
@@ -418,14 +433,23 @@ static void take_answer(struct push_topic *topic, int64_t now_ns)
     free(members);
 }
 
+/* NULL: never subscribed to. Topics live as long as the consumer. @locks takes:CONSUMER */
+static struct push_topic *consumer_topic(struct tern_push_consumer *consumer, const char *name)
+{
+    lock_acquire(&consumer->lock);
+    struct push_topic *topic = consumer->topics;
+    lock_release(&consumer->lock);
+    while (topic && strcmp(topic->name, name) != 0)
+        topic = topic->next;
+    return topic;
+}
+
 /* Queues of topics that are not subscribed any more, and such as show no life. */
 static void leave_stray(struct tern_push_consumer *consumer, int64_t now_ns)
 {
     for (struct push_queue *queue = consumer->queues, *next; queue; queue = next) {
         next = queue->next;
-        struct push_topic *topic = consumer->topics;
-        while (topic && strcmp(topic->name, queue->id.topic) != 0)
-            topic = topic->next;
+        struct push_topic *topic = consumer_topic(consumer, queue->id.topic);
         lock_acquire(&consumer->lock);
         bool subscribed = topic && topic->filter;
         lock_release(&consumer->lock);
@@ -473,7 +497,14 @@ static void replace_queue(struct push_queue *queue)
         return;
     }
     struct push_queue *fresh;
-    if (push_queue_create(consumer, &queue->id, queue->filter, &fresh) != TERN_OK) {
+    struct push_topic *topic = consumer_topic(consumer, queue->id.topic);
+    lock_acquire(&consumer->lock);
+    struct push_filter *filter = queue->filter; /* a new subscription may exchange it */
+    atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    lock_release(&consumer->lock);
+    enum tern_code code = push_queue_create(consumer, &queue->id, filter, &fresh);
+    push_filter_unref(filter);
+    if (code != TERN_OK) {
         push_queue_yield(queue, QUEUE_MOVING, ERROR_PAUSE_MS);
         return;
     }
@@ -491,9 +522,7 @@ static void replace_queue(struct push_queue *queue)
     }
     lock_acquire(&consumer->lock);
     queue->no_commit = true;
-    fresh->next = consumer->queues;
-    consumer->queues = fresh;
-    consumer->queue_count++;
+    enlist(fresh, topic);
     lock_release(&consumer->lock);
     push_queue_drop(queue);
     push_wake(consumer);

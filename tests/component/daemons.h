@@ -36,10 +36,10 @@ bool file_contains(const char *path, const char *text);
 
 /* One daemon process. Zero it before the first use. */
 struct daemon {
-    pid_t pid;         /* 0: not running */
-    int out;           /* its stdout */
-    int64_t ready_us;  /* from exec to the ready line */
-    char address[64];  /* host:port of the ready line */
+    pid_t pid;                   /* 0: not running */
+    int out;                     /* its stdout */
+    int64_t ready_us;            /* from exec to the ready line */
+    char address[64];            /* host:port of the ready line */
     char log[DAEMON_PATH_BYTES]; /* its stderr, appended over restarts */
 };
 
@@ -95,8 +95,8 @@ const char *store_file(const struct cluster *cluster, const char *name,
 
 /* A program run to its end. */
 struct tool {
-    int status;           /* exit status, or minus the signal */
-    char *out, *err;      /* terminated */
+    int status;      /* exit status, or minus the signal */
+    char *out, *err; /* terminated */
     size_t out_size, err_size;
 };
 

@@ -1,7 +1,7 @@
 /*
  * Preloaded into a daemon: fsync() and fdatasync() of a file whose path holds FAIL_SYNC_OF fail
- * once with EIO each time the file FAIL_SYNC_TRIGGER is there, which the failure removes. Afterwards
- * they succeed, as a kernel does that has dropped the pages it could not write.
+ * once with EIO each time the file FAIL_SYNC_TRIGGER is there, which the failure removes.
+ * Afterwards they succeed, as a kernel does that has dropped the pages it could not write.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -20,7 +20,8 @@ static int set_up(void **state)
     return 0;
 }
 
-/* Runs cluster.sh, expecting this exit status; what it printed on stdout, or stderr when it failed. */
+/* Runs cluster.sh, expecting this exit status; what it printed on stdout, or stderr when it failed.
+ */
 static char *cluster_sh(int status, const char *const *args)
 {
     const char *all[8] = {SOURCE_DIR "/deploy/cluster.sh"};

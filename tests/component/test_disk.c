@@ -53,8 +53,8 @@ static bool mount_small_disk(const char *dir)
 {
     static bool separated;
     char options[32];
-    if (!separated && (unshare(CLONE_NEWNS) != 0 ||
-                       mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)) {
+    if (!separated &&
+        (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)) {
         print_message("no disk of a known size: %s\n", strerror(errno));
         return false;
     }
@@ -69,9 +69,13 @@ static bool mount_small_disk(const char *dir)
 /* A broker whose store lies on a small disk, with topic T; false: skipped. */
 static bool full_disk_up(struct cluster *cluster, struct wire *wire)
 {
-    static const char *const overrides[] = {
-        "mappedFileSizeCommitLog=4MiB", "maxMessageSize=1MiB", "cleanResourceInterval=100",
-        "maxHashSlotNum=1000", "maxIndexNum=4000", "mappedFileSizeConsumeQueue=20000", NULL};
+    static const char *const overrides[] = {"mappedFileSizeCommitLog=4MiB",
+                                            "maxMessageSize=1MiB",
+                                            "cleanResourceInterval=100",
+                                            "maxHashSlotNum=1000",
+                                            "maxIndexNum=4000",
+                                            "mappedFileSizeConsumeQueue=20000",
+                                            NULL};
     memset(cluster, 0, sizeof *cluster);
     work_dir_make(cluster->dir);
     snprintf(cluster->store, sizeof cluster->store, "%s/store", cluster->dir);
@@ -123,7 +127,8 @@ static void await_send(struct wire *wire, int32_t code, const char *words)
     }
 }
 
-/* S-7, ST-10: above the warning level sends are refused by name of the key, and resume by themselves */
+/* S-7, ST-10: above the warning level sends are refused by name of the key, and resume by
+ * themselves */
 static void above_the_warning_level_sends_are_refused_until_there_is_room(void **state)
 {
     struct cluster cluster;
@@ -172,6 +177,68 @@ static void full_disk_refuses_sends_and_serves_reads(void **state)
     await_send(&wire, CODE(SUCCESS), NULL);
     expect_readable(&wire, stored + 1);
     full_disk_down(&cluster, &wire);
+}
+
+/* ---- expired ---- */
+
+/* The queue's minimum once it has moved above `above`. */
+static int64_t await_min(struct wire *wire, int64_t above)
+{
+    Tern__Wire__QueueRangeRequest range = TERN__WIRE__QUEUE_RANGE_REQUEST__INIT;
+    int64_t deadline = now_ms() + PATIENCE_MS, min = 0;
+    range.topic = bytes_of_text("T");
+    WIRE_REQUEST(request, QUEUE_RANGE, queue_range, &range);
+    while (min <= above) {
+        struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
+        assert_int_equal(call->response->code, CODE(SUCCESS));
+        min = call->response->queue_range->min_offset;
+        rpc_call_unref(call);
+        assert_true(now_ms() < deadline);
+        look_again_soon();
+    }
+    return min;
+}
+
+static void expect_told_too_small(struct wire *wire, int64_t min)
+{
+    Tern__Wire__PullRequest pull;
+    wire_fill_pull(&pull, "T", 0, min - 1);
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
+    assert_int_equal(call->response->code, CODE(PULL_OFFSET_MOVED));
+    assert_string_equal(call->response->remark, "OFFSET_TOO_SMALL");
+    assert_true(call->response->pull->next_offset >= min);
+    rpc_call_unref(call);
+}
+
+/* S-7, OF-01: readers behind are told where the queue begins now, also after a restart */
+static void expired_messages_move_the_minimum_up_and_never_back(void **state)
+{
+    enum { MESSAGES = 200 };
+    struct cluster cluster;
+    struct wire wire;
+    (void)state;
+    cluster_up_alone(&cluster,
+                     (const char *const[]){
+                         "mappedFileSizeCommitLog=256KiB", "maxMessageSize=64KiB",
+                         "fileReservedTime=1ms", "cleanResourceInterval=100",
+                         "deleteWhen=0;1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18;19;20;21;22;23",
+                         "flushDiskType=ASYNC_FLUSH", NULL});
+    wire_open(&wire, cluster.broker.address, "127.0.0.1@expired");
+    wire_make_topic(&wire, "T", 1);
+    for (int i = 0; i < MESSAGES; i++)
+        assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    int64_t min = await_min(&wire, 100);
+    expect_told_too_small(&wire, min);
+    for (int signo = SIGTERM; signo; signo = signo == SIGTERM ? SIGKILL : 0) {
+        daemon_stop(&cluster.broker, signo);
+        cluster_start_broker(&cluster);
+        min = await_min(&wire, min - 1);
+        expect_told_too_small(&wire, min);
+        assert_true(wire_max_offset(&wire, "T", 0) >= MESSAGES);
+    }
+    wire_close(&wire);
+    cluster_down(&cluster);
 }
 
 /* ---- failing ---- */
@@ -291,8 +358,8 @@ static int64_t progress(struct wire *wire)
     body.topic = bytes_of_text("T");
     WIRE_REQUEST(request, QUERY_OFFSET, query_offset, &body);
     struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
-    int64_t offset = call->response->code == CODE(SUCCESS) ? call->response->query_offset->offset
-                                                           : -1;
+    int64_t offset =
+        call->response->code == CODE(SUCCESS) ? call->response->query_offset->offset : -1;
     rpc_call_unref(call);
     return offset;
 }
@@ -416,6 +483,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(above_the_warning_level_sends_are_refused_until_there_is_room),
         cmocka_unit_test(full_disk_refuses_sends_and_serves_reads),
+        cmocka_unit_test(expired_messages_move_the_minimum_up_and_never_back),
         cmocka_unit_test(failed_sync_is_no_success_and_makes_the_store_read_only),
         cmocka_unit_test(failed_sync_in_the_background_makes_the_store_read_only),
         cmocka_unit_test(damaged_table_is_replaced_by_its_other_generation_with_a_warning),

@@ -55,8 +55,8 @@ static void hang_ups_in_the_handshake_do_not_close_the_door(void **state)
     for (size_t i = 0; i < HANGUPS; i++) {
         int fd = raw_connect(cluster.broker.address);
         if (i % 9)
-            assert_true(send(fd, i % 2 ? (const char *)greeting : "garbage!", i % 9,
-                             MSG_NOSIGNAL) > 0);
+            assert_true(send(fd, i % 2 ? (const char *)greeting : "garbage!", i % 9, MSG_NOSIGNAL) >
+                        0);
         raw_reset(fd);
     }
     expect_served();
@@ -123,8 +123,7 @@ static void malformed_headers_are_refused_and_the_connection_goes_on(void **stat
         {no_body, sizeof no_body, sizeof no_body, CODE(REQUEST_CODE_NOT_SUPPORTED)},
         {no_body, 0, 0, CODE(VERSION_NOT_SUPPORTED)},
         {other_version, sizeof other_version, sizeof other_version, CODE(VERSION_NOT_SUPPORTED)},
-        {unknown_body, sizeof unknown_body, sizeof unknown_body,
-         CODE(REQUEST_CODE_NOT_SUPPORTED)},
+        {unknown_body, sizeof unknown_body, sizeof unknown_body, CODE(REQUEST_CODE_NOT_SUPPORTED)},
     };
     (void)state;
     int fd = raw_open(cluster.broker.address);

@@ -223,9 +223,9 @@ static void tags_choose_messages_and_move_the_offset_by_what_was_scanned(void **
     (void)state;
     struct rpc_call *call = pull_at(1, "B || C");
     assert_int_equal(call->response->code, CODE(SUCCESS));
-    assert_int_equal(record_parse(call->payload, call->payload_size, call->payload_size, true,
-                                  &record),
-                     RECORD_WHOLE);
+    assert_int_equal(
+        record_parse(call->payload, call->payload_size, call->payload_size, true, &record),
+        RECORD_WHOLE);
     assert_int_equal(record.queue_off, 10);
     assert_int_equal(call->response->pull->count, MESSAGES / 10 - 1);
     rpc_call_unref(call);
@@ -305,6 +305,69 @@ static void every_single_message_of_a_ping_pong_wakes_its_pull(void **state)
     wire_close(&sender);
 }
 
+/* NN-07: those who wait take nothing from those who send */
+static void sends_are_quick_while_thousands_of_pulls_wait(void **state)
+{
+    enum { PULLS = 2000, SENDS = 200, SLOW_MS = 1000 };
+    static struct wire_pending pending[PULLS];
+    struct wire waiting;
+    Tern__Wire__PullRequest pull;
+    int64_t slowest = 0;
+    (void)state;
+    wire_open(&waiting, cluster.broker.address, "127.0.0.1@thousands");
+    wire_make_topic(&wire, "Awaited", 1);
+    fill_waiting_pull(&pull, 0, 0, LONG_POLL_MS);
+    pull.topic = bytes_of_text("Awaited");
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    for (int i = 0; i < PULLS; i++)
+        wire_start(&waiting, &request, &pending[i]);
+    wire_await_status(&wire, "parkedPulls", PULLS);
+    for (int i = 0; i < SENDS; i++) {
+        int64_t begin = now_ms();
+        wire_send(&wire, "T", 2, "x", NULL);
+        if (now_ms() - begin > slowest)
+            slowest = now_ms() - begin;
+    }
+    assert_true(slowest < SLOW_MS);
+    wire_send(&wire, "Awaited", 0, "for all of them", NULL);
+    for (int i = 0; i < PULLS; i++) {
+        assert_true(wire_wait(&pending[i], LONG_POLL_MS / 2));
+        assert_int_equal(pending[i].call->response->code, CODE(SUCCESS));
+        rpc_call_unref(pending[i].call);
+    }
+    wire_close(&waiting);
+}
+
+/* Each limit has a defined end: the oldest waits no longer */
+static void pulls_above_the_limit_send_the_oldest_home(void **state)
+{
+    enum { LIMIT = 16, PULLS = 40 };
+    static struct wire_pending pending[PULLS];
+    struct cluster own;
+    struct wire to;
+    Tern__Wire__PullRequest pull;
+    (void)state;
+    cluster_up_alone(&own, (const char *const[]){"maxParkedPulls=16", NULL});
+    wire_open(&to, own.broker.address, "127.0.0.1@limit");
+    wire_make_topic(&to, "T", 4);
+    fill_waiting_pull(&pull, 0, 0, LONG_POLL_MS);
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    for (int i = 0; i < PULLS; i++) {
+        wire_start(&to, &request, &pending[i]);
+        wire_status(&to, "parkedPulls"); /* so that they come one after the other */
+    }
+    assert_true(wire_status(&to, "parkedPulls") <= LIMIT);
+    for (int i = 0; i < PULLS - LIMIT; i++) {
+        assert_true(wire_wait(&pending[i], LONG_POLL_MS / 2));
+        assert_int_equal(pending[i].call->response->code, CODE(PULL_NOT_FOUND));
+        rpc_call_unref(pending[i].call);
+    }
+    for (int i = PULLS - LIMIT; i < PULLS; i++)
+        pending[i].abandoned = true;
+    wire_close(&to);
+    cluster_down(&own);
+}
+
 /* */
 static void short_polling_waits_its_own_time(void **state)
 {
@@ -312,8 +375,8 @@ static void short_polling_waits_its_own_time(void **state)
     struct wire to;
     Tern__Wire__PullRequest pull;
     (void)state;
-    cluster_up_alone(&own, (const char *const[]){"longPollingEnable=false",
-                                                 "shortPollingTimeMills=300", NULL});
+    cluster_up_alone(
+        &own, (const char *const[]){"longPollingEnable=false", "shortPollingTimeMills=300", NULL});
     wire_open(&to, own.broker.address, "127.0.0.1@short");
     wire_make_topic(&to, "T", 4);
     fill_waiting_pull(&pull, 0, 0, LONG_POLL_MS);
@@ -443,6 +506,8 @@ int main(void)
         cmocka_unit_test(waiting_pull_is_woken_by_what_matches_and_by_nothing_else),
         cmocka_unit_test(waiting_pull_is_answered_when_the_time_is_up),
         cmocka_unit_test(every_single_message_of_a_ping_pong_wakes_its_pull),
+        cmocka_unit_test(sends_are_quick_while_thousands_of_pulls_wait),
+        cmocka_unit_test(pulls_above_the_limit_send_the_oldest_home),
         cmocka_unit_test(short_polling_waits_its_own_time),
         cmocka_unit_test(pulls_of_a_client_that_is_gone_are_dropped),
         cmocka_unit_test(pull_of_a_connection_that_is_reset_is_dropped),

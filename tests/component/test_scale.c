@@ -1,6 +1,6 @@
 /*
- * Many topics on one broker: made, listed, routed, kept over a restart, at little memory and without
- * a file for a queue that nobody uses.
+ * Many topics on one broker: made, listed, routed, kept over a restart, at little memory and
+ * without a file for a queue that nobody uses.
  */
 #include <signal.h>
 

@@ -36,8 +36,9 @@ static const struct {
     const char *name;
     size_t len;
 } bad_names[] = {
-    {"", 0},       {"a/b", 3},       {"..", 2},  {"../../x", 7}, {".", 1}, {"a\0b", 3},
-    {"\xff\xfe", 2}, {"\xc3\xa9t\xc3\xa9", 5}, {"a b", 3}, {"a\nb", 3}, {NULL, 256},
+    {"", 0},    {"a/b", 3},  {"..", 2},       {"../../x", 7},
+    {".", 1},   {"a\0b", 3}, {"\xff\xfe", 2}, {"\xc3\xa9t\xc3\xa9", 5},
+    {"a b", 3}, {"a\nb", 3}, {NULL, 256},
 };
 
 /* The n-th bad name; the one that is too long is made here. */
@@ -143,8 +144,7 @@ static void bad_client_ids_are_refused(void **state)
     WIRE_REQUEST(pull_request, PULL, pull, &pull);
     for (size_t i = 0; i <= sizeof ids / sizeof ids[0]; i++) {
         struct wire odd;
-        wire_open(&odd, cluster.broker.address,
-                  i < sizeof ids / sizeof ids[0] ? ids[i] : too_long);
+        wire_open(&odd, cluster.broker.address, i < sizeof ids / sizeof ids[0] ? ids[i] : too_long);
         wire_expect(&odd, &heartbeat_request, NULL, 0, CODE(INVALID_REQUEST), "client id");
         wire_expect(&odd, &wait_request, NULL, 0, CODE(INVALID_REQUEST), "client id");
         wire_expect(&odd, &pull_request, NULL, 0, CODE(INVALID_REQUEST), "client id");
@@ -217,9 +217,9 @@ static struct rpc_call *read_back(const char *topic, int64_t offset, struct reco
     WIRE_REQUEST(request, PULL, pull, &pull);
     struct rpc_call *call = wire_ask(&wire, &request, NULL, 0);
     assert_int_equal(call->response->code, CODE(SUCCESS));
-    assert_int_equal(record_parse(call->payload, call->payload_size, call->payload_size, true,
-                                  record),
-                     RECORD_WHOLE);
+    assert_int_equal(
+        record_parse(call->payload, call->payload_size, call->payload_size, true, record),
+        RECORD_WHOLE);
     assert_int_equal(record->queue_off, offset);
     return call;
 }
@@ -369,15 +369,15 @@ static void batch_with_one_bad_record_stores_nothing(void **state)
 static void records_whose_lengths_lie_are_refused(void **state)
 {
     static const struct {
-        size_t at;      /* which byte */
-        uint8_t value;  /* becomes what */
+        size_t at;     /* which byte */
+        uint8_t value; /* becomes what */
         const char *what;
     } lies[] = {
-        {0, 0x7f, "totalSize huge"},     {0, 0xff, "totalSize negative"},
-        {3, 1, "totalSize tiny"},        {4, 0, "magic"},
-        {36, 0xff, "sysFlag"},           {80, 1, "prepared offset"},
-        {84, 0x7f, "bodyLength huge"},   {84, 0xff, "bodyLength negative"},
-        {87, 0, "bodyLength short"},     {91, 0xff, "topicLength"},
+        {0, 0x7f, "totalSize huge"},   {0, 0xff, "totalSize negative"},
+        {3, 1, "totalSize tiny"},      {4, 0, "magic"},
+        {36, 0xff, "sysFlag"},         {80, 1, "prepared offset"},
+        {84, 0x7f, "bodyLength huge"}, {84, 0xff, "bodyLength negative"},
+        {87, 0, "bodyLength short"},   {91, 0xff, "topicLength"},
     };
     uint8_t *records = malloc(RECORDS_BYTES);
     (void)state;

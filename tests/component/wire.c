@@ -40,8 +40,7 @@ ProtobufCBinaryData bytes_of_text(const char *text)
     return frame_bytes(text, strlen(text));
 }
 
-struct rpc_call *wire_ask(struct wire *wire, TernRequest *request, const void *payload,
-                          size_t size)
+struct rpc_call *wire_ask(struct wire *wire, TernRequest *request, const void *payload, size_t size)
 {
     struct tern_error err = {.text = ""};
     struct rpc_call *call = NULL;

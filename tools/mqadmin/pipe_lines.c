@@ -6,12 +6,13 @@
  *                        ├─ acknowledged ─► next
  *                        └─ failed in a way that may pass ─► the same again, for up to RETRY_FOR_MS
  *
- * Invariants: a lane has one frame in flight, and nothing of it goes before a frame that has to be sent
- * again: within a queue the order is that of the lines, whatever dies meanwhile. When the fate of a try was
- * unknown, stderr says how many lines may now be there twice. The end tells how many were acknowledged.
+ * Invariants: a lane has one frame in flight, and nothing of it goes before a frame that has to be
+ * sent again: within a queue the order is that of the lines, whatever dies meanwhile. When the fate
+ * of a try was unknown, stderr says how many lines may now be there twice. The end tells how many
+ * were acknowledged.
  *
- * Threads: the command's reads and sends again; the transport's takes answers and sends the lane's next.
- * Failure modes: the first failure that stays ends the reading; what flies is waited for.
+ * Threads: the command's reads and sends again; the transport's takes answers and sends the lane's
+ * next. Failure modes: the first failure that stays ends the reading; what flies is waited for.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -55,15 +56,15 @@ struct lane {
 
 struct lines {
     struct sender *sender;
-    uint64_t read;               /* lines so far; the command's thread */
-    struct frame *open;          /* being filled; the command's thread */
-    size_t next_lane;            /* the command's thread */
+    uint64_t read;      /* lines so far; the command's thread */
+    struct frame *open; /* being filled; the command's thread */
+    size_t next_lane;   /* the command's thread */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    size_t waiting, flying;      /* under lock: frames in lanes, and of them with the library */
+    size_t waiting, flying;       /* under lock: frames in lanes, and of them with the library */
     uint64_t acked, may_be_twice; /* under lock; lines */
-    struct tern_error err;       /* under lock: of the first failure that stays; OK: none yet */
-    struct lane lanes[];         /* one a queue */
+    struct tern_error err;        /* under lock: of the first failure that stays; OK: none yet */
+    struct lane lanes[];          /* one a queue */
 };
 
 static int64_t now_ms(void)
@@ -113,9 +114,8 @@ static void kick(struct lane *lane)
     pthread_mutex_unlock(&lines->lock);
     if (!go)
         return;
-    enum tern_code code =
-        tern_producer_send_async(lines->sender->producer, frame->messages, frame->count,
-                                 lane->queue, on_sent, frame, &err);
+    enum tern_code code = tern_producer_send_async(lines->sender->producer, frame->messages,
+                                                   frame->count, lane->queue, on_sent, frame, &err);
     if (code != TERN_OK)
         on_sent(frame, code, NULL, &err);
 }
@@ -174,7 +174,8 @@ static void kick_all(struct lines *lines)
         kick(&lines->lanes[i]);
 }
 
-/* Waits for a change, or until lanes that pause may go on; then those are kicked. @locks holds:lock */
+/* Waits for a change, or until lanes that pause may go on; then those are kicked. @locks holds:lock
+ */
 static void wait_a_little(struct lines *lines)
 {
     struct timespec until;
@@ -362,8 +363,7 @@ static int report(struct lines *lines)
 
 static struct lines *lines_create(struct sender *sender)
 {
-    struct lines *lines =
-        calloc(1, sizeof *lines + sender->queue_count * sizeof lines->lanes[0]);
+    struct lines *lines = calloc(1, sizeof *lines + sender->queue_count * sizeof lines->lanes[0]);
     pthread_condattr_t attr;
     if (!lines)
         return NULL;

@@ -34,8 +34,7 @@ static enum tern_code apply_options(struct invocation *invocation, struct tern_m
         memcpy(name, invocation->repeated[i], len);
         name[len] = 0;
         if ((code = tern_message_set_property(message, name, equals + 1)) != TERN_OK)
-            return error_set(err, code, "--property: '%s' cannot be set",
-                             invocation->repeated[i]);
+            return error_set(err, code, "--property: '%s' cannot be set", invocation->repeated[i]);
     }
     return TERN_OK;
 }
@@ -51,18 +50,16 @@ enum tern_code sender_message(const struct sender *sender, const void *body, siz
 
 static int print_result(const struct invocation *invocation, const struct tern_send_result *result)
 {
-    static const char *const columns[] = {"Broker Name", "QID", "Send Result", "MsgId",
-                                          "OffsetMsgId", NULL};
-    static const char *const keys[] = {"brokerName", "queueId", "sendResult", "msgId",
-                                       "offsetMsgId", NULL};
+    static const char *const columns[] = {"Broker Name", "QID",         "Send Result",
+                                          "MsgId",       "OffsetMsgId", NULL};
+    static const char *const keys[] = {"brokerName", "queueId",     "sendResult",
+                                       "msgId",      "offsetMsgId", NULL};
     struct table table;
-    const char *status =
-        result->status == TERN_OK ? "SEND_OK" : tern_code_name(result->status);
+    const char *status = result->status == TERN_OK ? "SEND_OK" : tern_code_name(result->status);
     table_init(&table, columns, keys);
-    table_add(&table,
-              (json_t *[]){text_of(result->queue.broker_name), number_of(result->queue.queue_id),
-                           text_of(status), text_of(result->message_id),
-                           text_of(result->offset_id)});
+    table_add(&table, (json_t *[]){text_of(result->queue.broker_name),
+                                   number_of(result->queue.queue_id), text_of(status),
+                                   text_of(result->message_id), text_of(result->offset_id)});
     table_print(&table, invocation->json);
     return result->status == TERN_OK ? EXIT_DONE : EXIT_NO;
 }
@@ -132,8 +129,8 @@ static enum tern_code explain_no_queue(const struct sender *sender, struct tern_
 {
     struct admin_broker *masters = NULL;
     size_t count = 0;
-    enum tern_code code = admin_topic_brokers(sender->invocation->admin, sender->topic, true,
-                                              &masters, &count, err);
+    enum tern_code code =
+        admin_topic_brokers(sender->invocation->admin, sender->topic, true, &masters, &count, err);
     free(masters);
     if (code != TERN_OK)
         return code;

@@ -13,7 +13,8 @@ struct sender {
     struct invocation *invocation;
     struct tern_producer *producer;
     const char *topic;
-    struct tern_queue queues[SENDER_QUEUES_MAX]; /* where to: all of the topic, or the one of -b and -i */
+    struct tern_queue
+        queues[SENDER_QUEUES_MAX]; /* where to: all of the topic, or the one of -b and -i */
     size_t queue_count;
 };
 

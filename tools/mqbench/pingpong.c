@@ -115,11 +115,16 @@ static enum tern_code play(struct run *run, struct tern_producer *producer,
 int bench_pingpong(const struct bench_options *options)
 {
     struct run run = {.options = options};
-    struct bench_figures figures = {.latency_ns = calloc(1, sizeof *figures.latency_ns)};
+    struct bench_figures figures = {.latency_ns = NULL};
     size_t count;
     int status = bench_ensure_topic(options);
-    if (status != EXIT_OK || !figures.latency_ns || sem_init(&run.received, 0, 0) != 0)
-        return status != EXIT_OK ? status : bench_fail("pingpong", TERN_NO_MEMORY, NULL);
+    if (status != EXIT_OK)
+        return status;
+    figures.latency_ns = calloc(1, sizeof *figures.latency_ns);
+    if (!figures.latency_ns || sem_init(&run.received, 0, 0) != 0) {
+        free(figures.latency_ns);
+        return bench_fail("pingpong", TERN_NO_MEMORY, NULL);
+    }
     struct tern_producer *producer = bench_producer(options, "MQBENCH_PRODUCER", 10000, &status);
     struct tern_queue *queues =
         producer ? bench_queues(producer, options->topic, &count, &status) : NULL;

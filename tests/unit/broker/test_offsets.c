@@ -206,6 +206,34 @@ static void offset_beyond_the_data_is_lowered_and_logged_ST_06(void **state)
     assert_int_equal(offsets_clamp(offsets, end_of, NULL), 2);
 }
 
+/* The lost offsets are given out anew: who had read them must look again. */
+static void after_a_loss_every_version_is_old_and_progress_counts_up_to_the_end(void **state)
+{
+    (void)state;
+    int64_t held;
+    struct offset_version version;
+    assert_int_equal(commit("G", "T", 0, 900, V0), OFFSETS_STORED);
+    assert_int_equal(commit("H", "T", 0, 1000, V0), OFFSETS_STORED);
+    assert_ok(offsets_reset(offsets, "K", "T", 0, 5));
+    struct offset_version reset = version_of("K", "T", 0);
+    assert_int_equal(offsets_begin_epoch(offsets, end_of, NULL), 1);
+    assert_int_equal(version_of("G", "T", 0).epoch, 1);
+    assert_int_equal(version_of("none", "T", 0).epoch, 1);
+    assert_int_equal(stored("H", "T", 0), 950);
+    assert_int_equal(commit("G", "T", 0, 940, V0), OFFSETS_STORED); /* below the end: still true */
+    assert_int_equal(stored("G", "T", 0), 940);
+    assert_int_equal(offsets_commit(offsets, "G", "T", 0, 990, V0, &held, &version),
+                     OFFSETS_VERSION_OLD);
+    assert_int_equal(held, 950);
+    assert_int_equal(commit("K", "T", 0, 7, V0), OFFSETS_VERSION_OLD); /* from before the reset */
+    assert_int_equal(stored("K", "T", 0), 5);
+    assert_int_equal(commit("K", "T", 0, 7, reset), OFFSETS_STORED);
+    assert_ok(offsets_reset(offsets, "G", "T", 0, 1));
+    assert_int_equal(commit("G", "T", 0, 945, V0), OFFSETS_VERSION_OLD);
+    assert_int_equal(offsets_begin_epoch(offsets, end_of, NULL), 0);
+    assert_int_equal(commit("H", "T", 0, 950, V0), OFFSETS_VERSION_OLD); /* two lives ago */
+}
+
 /* ---- walking ---- */
 
 struct seen {
@@ -469,6 +497,7 @@ int main(void)
         TEST(deleting_a_topic_raises_above_every_version_in_it),
         TEST(deleting_a_group_removes_its_progress_only),
         TEST(offset_beyond_the_data_is_lowered_and_logged_ST_06),
+        TEST(after_a_loss_every_version_is_old_and_progress_counts_up_to_the_end),
         TEST(walk_gives_what_was_asked_for),
         TEST(progress_and_versions_survive_restarts),
         TEST(unchanged_table_writes_nothing),

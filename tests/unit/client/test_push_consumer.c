@@ -186,6 +186,45 @@ static void a_negative_end_is_no_offset(void **state)
     rig_destroy(&rig);
 }
 
+/* ---- answers that contradict themselves ---- */
+
+/* The first pull's answer has `carried` messages, announces `announced` and passes all five. */
+static int announced, carried;
+
+static bool miscount(struct fake_node *node, struct rpc_request *rq,
+                     const Tern__Wire__PullRequest *pull)
+{
+    struct fake *fake = node->fake;
+    struct fake_queue *queue = fake_queue(fake, &pull->topic, pull->queue_id);
+    if (!fake_is(&pull->topic, FAKE_TOPIC) || pull->offset != 0)
+        return false;
+    uint8_t *dst = rpc_reply_reserve(rq, 4096);
+    size_t size = 0;
+    assert_non_null(dst);
+    for (int64_t i = 0; i < carried; i++)
+        size += fake_encode(fake, queue, FAKE_TOPIC, i, dst + size, 4096 - size);
+    fake_answer_pull(fake, rq, TERN_OK, 5, queue, announced, size);
+    return true;
+}
+
+static void messages_beyond_or_short_of_the_announced_are_not_passed_over(void **state)
+{
+    (void)state;
+    static const int cases[][2] = {{2, 5}, {5, 2}, {5, 3}, {1, 5}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct rig rig = rig_create(1);
+        announced = cases[i][0];
+        carried = cases[i][1];
+        rig.fake->on_pull = miscount;
+        fake_publish(rig.fake, 0, NULL, 5);
+        rig_start(&rig, "*");
+        fake_run_ms(rig.fake, 10000);
+        assert_int_equal(rig.heard->count, 5);
+        assert_int_equal(rig.fake->queues[0].committed, 5);
+        rig_destroy(&rig);
+    }
+}
+
 /* ---- filters ---- */
 
 /* F-1: hashes collide, texts do not */
@@ -998,6 +1037,7 @@ int main(void)
         cmocka_unit_test(a_new_group_begins_at_a_time),
         cmocka_unit_test(a_failed_offset_query_is_not_taken_for_none),
         cmocka_unit_test(a_negative_end_is_no_offset),
+        cmocka_unit_test(messages_beyond_or_short_of_the_announced_are_not_passed_over),
         cmocka_unit_test(tags_are_compared_by_text_and_filtered_ones_count_as_done),
         cmocka_unit_test(progress_passes_what_never_matches),
         cmocka_unit_test(answers_without_progress_do_not_spin),

@@ -241,6 +241,7 @@ static void damage_with_records_behind_is_refused(void **state)
 static void moving_the_damaged_segment_away_opens_the_store(void **state)
 {
     struct world *w = *state;
+    char path[FS_PATH_BYTES];
     world_open(w);
     fill_segments(w, 2);
     int64_t off = w->sent[w->sent_count / 2]->append.first_phys_off;
@@ -250,7 +251,6 @@ static void moving_the_damaged_segment_away_opens_the_store(void **state)
     world_poke(w, off + 100, "damage", 6);
     assert_int_equal(world_try_open(w), TERN_CORRUPT);
     for (int64_t at = 2 * base; at >= base; at -= base) {
-        char path[FS_PATH_BYTES];
         world_segment_path(at, path);
         assert_int_equal(fs_rename(w->sim.env.fs, path, at == base ? "/damaged" : "/later"),
                          TERN_OK);
@@ -258,6 +258,35 @@ static void moving_the_damaged_segment_away_opens_the_store(void **state)
     world_forget_from(w, base);
     world_open(w);
     assert_int_equal(commit_log_end(w->store->log), base);
+    world_check(w);
+    world_append_ok(w, 0, 100, 1);
+    world_check(w);
+}
+
+/* Or with its beginning, when a copy that ends at the named byte is put back. */
+static void a_shortened_copy_of_the_damaged_segment_saves_its_beginning(void **state)
+{
+    struct world *w = *state;
+    char path[FS_PATH_BYTES];
+    struct file *file;
+    world_open(w);
+    fill_segments(w, 1);
+    int64_t off = w->sent[w->sent_count - 3]->append.first_phys_off;
+    int64_t base = off / WORLD_SEGMENT_BYTES * WORLD_SEGMENT_BYTES;
+    world_close(w);
+    world_poke(w, off + 100, "damage", 6);
+    assert_int_equal(world_try_open(w), TERN_CORRUPT);
+    for (int64_t at = base + 4 * WORLD_SEGMENT_BYTES; at > base; at -= WORLD_SEGMENT_BYTES) {
+        world_segment_path(at, path);
+        (void)!fs_unlink(w->sim.env.fs, path);
+    }
+    world_segment_path(base, path);
+    assert_int_equal(fs_open(w->sim.env.fs, path, FS_WRITE, &file), TERN_OK);
+    assert_int_equal(file_truncate(file, off - base), TERN_OK);
+    file_close(file);
+    world_forget_from(w, off);
+    world_open(w);
+    assert_int_equal(commit_log_end(w->store->log), off);
     world_check(w);
     world_append_ok(w, 0, 100, 1);
     world_check(w);
@@ -647,6 +676,7 @@ int main(void)
         T(records_behind_a_cut_stay_away),
         T(damage_with_records_behind_is_refused),
         T(moving_the_damaged_segment_away_opens_the_store),
+        T(a_shortened_copy_of_the_damaged_segment_saves_its_beginning),
         T(clean_start_does_not_touch_the_queues),
         T(crash_replays_what_came_after_the_last_minute),
         T(recovered_store_becomes_durable_by_itself),

@@ -200,10 +200,9 @@ static void late_full_disk_of(const char *path_part, unsigned nth)
     world_open(&w);
     for (int i = 0; i < 20; i++)
         world_append_ok(&w, i % WORLD_QUEUES, 300, 1);
-    sim_fs_fail(w.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_SYNC,
-                                                 .path_part = path_part,
-                                                 .nth = nth,
-                                                 .errno_value = ENOSPC});
+    sim_fs_fail(w.sim.fs,
+                &(struct sim_fs_fault){
+                    .op = SIM_FS_SYNC, .path_part = path_part, .nth = nth, .errno_value = ENOSPC});
     world_run(&w, 125000);
     assert_int_equal(w.latched, 1);
     sim_fs_fail_clear(w.sim.fs);

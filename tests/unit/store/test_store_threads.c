@@ -92,6 +92,7 @@ struct pusher {
     pthread_t thread;
     struct store *store;
     unsigned number;
+    bool topic_goes; /* now and then, so an append may be refused for that */
     int64_t end[PER_THREAD];
     int64_t queue_off[PER_THREAD];
 };
@@ -120,7 +121,8 @@ static void *push(void *arg)
         ENSURE(store_queue_ref(p->store, "T", 1, queue_id, &append->queue) == TERN_OK);
         store_append(p->store, append);
         ENSURE(latch_wait(sched_threads(), &pushed->answered, SCHED_NEVER));
-        ENSURE(append->result == TERN_OK);
+        ENSURE(append->result == TERN_OK ||
+               (p->topic_goes && append->result == TERN_TOPIC_NOT_EXIST));
         store_queue_unref(append->queue);
         p->end[i] = append->end_phys_off;
         p->queue_off[i] = append->first_queue_off;
@@ -301,6 +303,39 @@ static void store_in_use_by_another_process_is_refused(void **state)
     }
 }
 
+/* Whoever holds a queue of a deleted topic is refused or meets its end; the store goes on. */
+static void threads_append_while_their_topic_is_deleted(void **state)
+{
+    (void)state;
+    struct env env;
+    env_init_system(&env, NULL);
+    struct store *store = open_store(&env, false);
+    struct pusher *pushers = calloc(THREADS, sizeof *pushers);
+    struct tern_error err;
+    assert_non_null(pushers);
+    for (unsigned i = 0; i < THREADS; i++) {
+        pushers[i].store = store;
+        pushers[i].number = i;
+        pushers[i].topic_goes = true;
+        assert_int_equal(pthread_create(&pushers[i].thread, NULL, push, &pushers[i]), 0);
+    }
+    struct store_status status;
+    do { /* as often as it goes while they are at work */
+        assert_int_equal(store_delete_topic(store, "T", &err), TERN_OK);
+        store_status(store, &status);
+        assert_false(status.latched);
+    } while (status.append_requests + status.append_failed < THREADS * PER_THREAD);
+    for (unsigned i = 0; i < THREADS; i++)
+        pthread_join(pushers[i].thread, NULL);
+    assert_int_equal(store_delete_topic(store, "T", &err), TERN_OK);
+    assert_int_equal(store_close(store, &err), TERN_OK);
+    store = open_store(&env, false);
+    store_status(store, &status);
+    assert_true(status.recovered_clean);
+    assert_int_equal(store_close(store, &err), TERN_OK);
+    free(pushers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -308,6 +343,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(threads_with_sync_flush, setup, teardown),
         cmocka_unit_test_setup_teardown(threads_with_async_flush, setup, teardown),
+        cmocka_unit_test_setup_teardown(threads_append_while_their_topic_is_deleted, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
