@@ -1,10 +1,14 @@
 /*
  * The list is kept sorted by phys_end; appends complete nearly in order, so insertion looks back from the
- * tail a few steps. Completion unlinks under the lock and calls out without it. A task wakes only for
- * deadlines: it is told when the earliest one comes nearer.
+ * tail a few steps. Completion unlinks under the lock and calls out without it.
+ *
+ * Who answers: the flusher itself when it has nothing else to do, which saves a hand-over; else the ack
+ * task, so that the next flush runs while answers are written. The task also wakes for deadlines: it is told
+ * when the earliest one comes nearer.
  */
 #include "broker/ack_wait.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -19,13 +23,16 @@ struct ack_wait {
     int64_t flushed;               /* under lock */
     enum tern_code failed;         /* under lock; not OK: everything ends with it */
     int64_t next_deadline_ns;      /* under lock; when the task will look */
+    _Atomic int64_t advance_to;    /* what the task is to advance to */
     struct latch *drained;         /* under lock: set when count gets 0; somebody in ack_wait_drain() */
     struct task *task;
 };
 
-static int64_t deadline_step(void *arg, int64_t now_ns)
+static int64_t ack_step(void *arg, int64_t now_ns)
 {
-    return ack_wait_step(arg, now_ns);
+    struct ack_wait *acks = arg;
+    ack_wait_advance(acks, atomic_load(&acks->advance_to));
+    return ack_wait_step(acks, now_ns);
 }
 
 enum tern_code ack_wait_create(const struct env *env, struct ack_wait **out)
@@ -36,7 +43,7 @@ enum tern_code ack_wait_create(const struct env *env, struct ack_wait **out)
     acks->env = *env;
     acks->next_deadline_ns = SCHED_NEVER;
     lock_init(&acks->lock, LOCK_ACK_WAIT);
-    enum tern_code code = task_start(env->sched, "ack-deadline", deadline_step, acks, &acks->task);
+    enum tern_code code = task_start(env->sched, "broker-ack", ack_step, acks, &acks->task);
     if (code != TERN_OK) {
         lock_fini(&acks->lock);
         free(acks);
@@ -142,6 +149,12 @@ void ack_wait_advance(struct ack_wait *acks, int64_t flushed)
         return;
     last->next = NULL;
     complete(passed, TERN_OK);
+}
+
+void ack_wait_advance_soon(struct ack_wait *acks, int64_t flushed)
+{
+    atomic_store(&acks->advance_to, flushed); /* only grows: one flusher */
+    task_wake(acks->task);
 }
 
 void ack_wait_fail_all(struct ack_wait *acks, enum tern_code code)

@@ -27,8 +27,10 @@ MUST_CHECK enum tern_code ack_wait_create(const struct env *env, struct ack_wait
 void ack_wait_destroy(struct ack_wait *acks);
 /* May call done at once. @thread any, in the order of phys_end but for what runs in parallel */
 void ack_wait_add(struct ack_wait *acks, struct ack_entry *entry);
-/* on_flushed. @thread flusher */
+/* Everything before `flushed` is on disk: ends what waited for it, here. @thread flusher */
 void ack_wait_advance(struct ack_wait *acks, int64_t flushed);
+/* The same on the ack task, for a flusher that has more to flush and should not answer meanwhile. */
+void ack_wait_advance_soon(struct ack_wait *acks, int64_t flushed);
 /* The store latched, or the broker stops: all waits, and those to come, end with `code`. */
 void ack_wait_fail_all(struct ack_wait *acks, enum tern_code code);
 /* Ends waits whose deadline came; returns the next deadline. */

@@ -7,7 +7,7 @@
  * Nothing is served before the store has recovered and offsets were clamped to it: requests that come
  * earlier find no listener. A second broker on the same directory fails before it touches a table.
  *
- * Threads of its own: ack-deadline, broker-poll, two broker-cold, the admin lane, broker-register and
+ * Threads of its own: broker-ack, broker-poll, two broker-cold, the admin lane, broker-register and
  * broker-house (this file: expiry of members, events, progress to disk); the store has its own.
  */
 #include "broker/broker_internal.h"
@@ -78,10 +78,13 @@ bool broker_writable(struct broker *broker, enum tern_code *code, char *text, si
 
 /* ---- what the store, the polls and the server tell ---- */
 
-static void on_flushed(void *arg, int64_t flushed)
+static void on_flushed(void *arg, int64_t flushed, bool more)
 {
     struct broker *broker = arg;
-    ack_wait_advance(broker->acks, flushed);
+    if (more)
+        ack_wait_advance_soon(broker->acks, flushed);
+    else
+        ack_wait_advance(broker->acks, flushed);
 }
 
 static void on_arrival(void *arg, const struct store_arrival *arrival)

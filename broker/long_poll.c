@@ -142,8 +142,6 @@ bool long_poll_park(struct long_poll *polls, struct parked_pull *parked)
     int64_t deadline_ns = parked->deadline_ns;
     bool park;
 
-    if (atomic_load(&polls->parked) >= polls->options.max_parked)
-        long_poll_relieve(polls, 0);
     lock_acquire(&shard->lock);
     park = !atomic_load(&polls->closed) &&
            polls->options.queue_end(polls->options.arg, parked->topic, parked->queue_id) <=
@@ -157,6 +155,9 @@ bool long_poll_park(struct long_poll *polls, struct parked_pull *parked)
     lock_release(&shard->lock);
     if (park)
         look_by(polls, deadline_ns);
+    /* Looked at afterwards: of several that come at once, each that is too many sends one home. */
+    if (park && atomic_load(&polls->parked) > polls->options.max_parked)
+        long_poll_relieve(polls, 0);
     return park;
 }
 

@@ -255,8 +255,8 @@ bool offsets_query(struct offsets *offsets, const char *group, const char *topic
 }
 
 /*
- * A commit of the version before a recovery: what lies below the recovered end is still what it was made
- * for. @locks holds:BROKER_OFFSETS
+ * A commit of the version before a recovery: what lies below the recovered end is still what it was
+ * made for. @locks holds:BROKER_OFFSETS
  */
 static enum offsets_commit_result commit_old(struct offsets *offsets, struct offset_slot *slot,
                                              int64_t offset, struct offset_version version,

@@ -36,7 +36,8 @@ status=0
 ctest --test-dir "$TERNMQ_SOURCE/build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" \
     --output-junit "$report" "${select[@]}" || status=$?
 
-attribute() { grep -o "<testsuite[^>]*" "$report" | tr -d '\n' | grep -o " $1=\"[0-9]*\"" | head -n 1 | grep -o '[0-9]\+'; }
+# The report spreads the attributes of <testsuite> over several lines.
+attribute() { tr '\n\t' '  ' <"$report" | sed -n "s/.*<testsuite [^>]*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p"; }
 total=$(attribute tests)
 failed=$(attribute failures)
 skipped=$(attribute skipped)

@@ -117,7 +117,7 @@ static enum tern_code flush_once(struct flusher *f, struct tern_error *err)
     note_mark(f, end);
     const struct store_observer *observer = &f->options.gate->observer;
     if (observer->on_flushed)
-        observer->on_flushed(observer->arg, end);
+        observer->on_flushed(observer->arg, end, commit_log_end(log) > end);
     f->options.on_flush(f->options.arg);
     return TERN_OK;
 }

@@ -48,8 +48,8 @@ struct store_arrival {
  * flusher. */
 struct store_observer {
     void *arg;
-    /* Every byte before `flushed` is on disk. */
-    void (*on_flushed)(void *arg, int64_t flushed);
+    /* Every byte before `flushed` is on disk; more: others wait for the next flush, be quick. */
+    void (*on_flushed)(void *arg, int64_t flushed, bool more);
     void (*on_arrival)(void *arg, const struct store_arrival *arrival);
     /* The store has become read-only for good. */
     void (*on_latched)(void *arg, enum tern_code code, const char *text);

@@ -54,6 +54,8 @@ enum tern_code admin_call_broker(struct admin *admin, const char *address, TernR
                                  struct tern_error *err)
 {
     struct rpc_peer *peer;
+    if (out)
+        *out = NULL;
     enum tern_code code = instance_peer(admin->instance, address, &peer, err);
     if (code != TERN_OK)
         return code;

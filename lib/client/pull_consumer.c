@@ -488,8 +488,8 @@ enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *consumer, co
 }
 
 /*
- * Asks a broker of the queue's set; *out is the caller's: on TERN_OK its response is of the case expected, on
- * a refusal there may be one.
+ * Asks a broker of the queue's set; *out is the caller's: on TERN_OK its response is of the case
+ * expected, on a refusal there may be one.
  */
 static enum tern_code ask_any(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
                               TernRequest *request, Tern__Wire__Response__BodyCase expected,
@@ -570,8 +570,8 @@ enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *consumer,
 }
 
 /*
- * A negative offset is no progress that anybody can use, and no "none" either. "None" has a version, too:
- * of what was deleted or lost.
+ * A negative offset is no progress that anybody can use, and no "none" either. "None" has a
+ * version, too: of what was deleted or lost.
  */
 static enum tern_code query_progress(struct tern_pull_consumer *consumer,
                                      const struct tern_queue *queue, int64_t *offset,

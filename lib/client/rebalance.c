@@ -318,8 +318,8 @@ static void leave_others(struct push_topic *topic, const struct route *route, co
 }
 
 /*
- * Puts a new queue into the list, with the filter that its topic has by now: a change looks only at the
- * queues in the list. @locks holds:CONSUMER
+ * Puts a new queue into the list, with the filter that its topic has by now: a change looks only at
+ * the queues in the list. @locks holds:CONSUMER
  */
 static void enlist(struct push_queue *queue, const struct push_topic *topic)
 {

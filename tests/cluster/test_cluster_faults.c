@@ -1,11 +1,11 @@
 /*
- * A cluster under faults on virtual time: members come and go, links are cut, the broker is stopped, killed
- * or loses its power, progress is reset. Each schedule follows from one seed; TERN_SIM_SEEDS=first:count
- * runs others than the usual ones, SIM_LOG=1 prints the log.
+ * A cluster under faults on virtual time: members come and go, links are cut, the broker is
+ * stopped, killed or loses its power, progress is reset. Each schedule follows from one seed;
+ * TERN_SIM_SEEDS=first:count runs others than the usual ones, SIM_LOG=1 prints the log.
  *
- * Checked in every schedule: a send is answered exactly once; what was acknowledged is delivered; the group's
- * progress never passes an acknowledged message that no listener has finished; within one life of the broker
- * and one version it never falls.
+ * Checked in every schedule: a send is answered exactly once; what was acknowledged is delivered;
+ * the group's progress never passes an acknowledged message that no listener has finished; within
+ * one life of the broker and one version it never falls.
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -100,9 +100,9 @@ static void send_some(struct world *world, uint32_t count)
         struct tern_error err;
         *number = (struct number){.value = world->sent++, .world = world};
         number->finished = world->tagged && dice(world, 3) > 0;
-        assert_int_equal(tern_message_create("Numbers", &number->value, sizeof number->value,
-                                             &message, &err),
-                         TERN_OK);
+        assert_int_equal(
+            tern_message_create("Numbers", &number->value, sizeof number->value, &message, &err),
+            TERN_OK);
         if (world->tagged)
             assert_int_equal(tern_message_set_tag(message, number->finished ? "B" : "A"), TERN_OK);
         if (tern_producer_send_async(world->producer, &message, 1, NULL, on_sent, number, &err) !=
@@ -155,8 +155,8 @@ static bool all_finished(void *arg)
 {
     const struct world *world = arg;
     for (uint32_t i = 0; i < world->sent; i++)
-        if (!world->numbers[i].answers || (world->numbers[i].acked && !world->numbers[i].lossy &&
-                                           !world->numbers[i].finished))
+        if (!world->numbers[i].answers ||
+            (world->numbers[i].acked && !world->numbers[i].lossy && !world->numbers[i].finished))
             return false;
     return true;
 }
@@ -210,8 +210,8 @@ static void broker_down(struct world *world)
 static void restart_producer(struct world *world)
 {
     tern_producer_destroy(world->producer);
-    world->producer = cluster_producer(&world->cluster, 200 + (int64_t)dice(world, 3000),
-                                       (int)dice(world, 3));
+    world->producer =
+        cluster_producer(&world->cluster, 200 + (int64_t)dice(world, 3000), (int)dice(world, 3));
 }
 
 static void reset_progress(struct world *world)
@@ -387,7 +387,8 @@ static void begin_words(struct sim_cluster *cluster, uint64_t seed, struct tern_
     *producer = cluster_producer(cluster, 3000, 2);
 }
 
-/* A kill loses nothing of the log: what was finished is not read again, though not persisted yet. */
+/* A kill loses nothing of the log: what was finished is not read again, though not persisted yet.
+ */
 static void killed_broker_makes_nobody_read_twice(void **state)
 {
     (void)state;
@@ -450,7 +451,8 @@ static void group_without_progress_begins_by_its_policy_after_a_deletion(void **
     send_words(producer, 3);
     sim_run_for(cluster.sim.sched, ms_to_ns(20000));
     assert_int_equal(heard.count, 3);
-    assert_true(offsets_query(cluster.broker->offsets, "latecomers", "Words", 0, &offset, &version));
+    assert_true(
+        offsets_query(cluster.broker->offsets, "latecomers", "Words", 0, &offset, &version));
     assert_int_equal(offset, 23);
     tern_push_consumer_destroy(consumer);
     tern_consumer_options_destroy(o);

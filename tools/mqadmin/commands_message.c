@@ -15,8 +15,8 @@ static int show_records(struct invocation *invocation, const uint8_t *records, s
     struct tern_message *messages[SHOWN_MAX];
     struct tern_error err = {.text = ""};
     size_t count = 0;
-    enum tern_code code = message_decode_all(NULL, records, size, broker, messages, SHOWN_MAX,
-                                             &count, &err);
+    enum tern_code code =
+        message_decode_all(NULL, records, size, broker, messages, SHOWN_MAX, &count, &err);
     json_t *all = json_array();
     for (size_t i = 0; i < count; i++) {
         if (invocation->json)
@@ -42,21 +42,23 @@ static int run_by_id(struct invocation *invocation)
     char address[HOST_TEXT_BYTES];
     Tern__Wire__ViewMessageRequest body = TERN__WIRE__VIEW_MESSAGE_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
-    struct rpc_call *call;
+    struct rpc_call *call = NULL;
 
     if (message_id_parse(id, &host, &body.physical_offset) != TERN_OK)
         return command_usage(invocation,
                              "-i: '%s' is no offset message id (32 or 56 hex digits, as "
                              "sendMessage prints under OffsetMsgId)",
                              id);
+    if (host.port > 65535)
+        return command_usage(
+            invocation, "-i: '%s' holds no port: a message id? queryMsgByKey -k finds those", id);
     host_format(address, &host);
     request.body_case = TERN__WIRE__REQUEST__BODY_VIEW_MESSAGE;
     request.view_message = &body;
     enum tern_code code =
         admin_call_broker(invocation->admin, address, &request, NULL, 0, &call, &err);
-    int status = code == TERN_OK
-                     ? show_records(invocation, call->payload, call->payload_size, "")
-                     : command_fail(invocation, code, &err);
+    int status = code == TERN_OK ? show_records(invocation, call->payload, call->payload_size, "")
+                                 : command_fail(invocation, code, &err);
     rpc_call_unref(call);
     return status;
 }
@@ -71,7 +73,7 @@ static enum tern_code query_broker(struct invocation *invocation, const struct a
     Tern__Wire__QueryMessageRequest body = TERN__WIRE__QUERY_MESSAGE_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     struct tern_message *messages[SHOWN_MAX];
-    struct rpc_call *call;
+    struct rpc_call *call = NULL;
     size_t count = 0;
 
     body.topic = frame_bytes(topic, strlen(topic));
@@ -87,11 +89,11 @@ static enum tern_code query_broker(struct invocation *invocation, const struct a
         code = message_decode_all(NULL, call->payload, call->payload_size, broker->name, messages,
                                   SHOWN_MAX, &count, err);
     for (size_t i = 0; i < count; i++) {
-        table_add(table, (json_t *[]){text_of(tern_message_id(messages[i])),
-                                      text_of(tern_message_offset_id(messages[i])),
-                                      text_of(broker->name),
-                                      number_of(tern_message_queue_id(messages[i])),
-                                      number_of(tern_message_queue_offset(messages[i]))});
+        table_add(table,
+                  (json_t *[]){text_of(tern_message_id(messages[i])),
+                               text_of(tern_message_offset_id(messages[i])), text_of(broker->name),
+                               number_of(tern_message_queue_id(messages[i])),
+                               number_of(tern_message_queue_offset(messages[i]))});
         tern_message_unref(messages[i]);
     }
     if (code == TERN_QUERY_NOT_FOUND && call &&
@@ -111,10 +113,10 @@ static enum tern_code query_broker(struct invocation *invocation, const struct a
 
 static int run_by_key(struct invocation *invocation)
 {
-    static const char *const columns[] = {"Message ID", "Offset ID", "Broker Name", "QID",
-                                          "Offset", NULL};
-    static const char *const keys[] = {"msgId", "offsetMsgId", "brokerName", "queueId", "offset",
-                                       NULL};
+    static const char *const columns[] = {"Message ID", "Offset ID", "Broker Name",
+                                          "QID",        "Offset",    NULL};
+    static const char *const keys[] = {"msgId",   "offsetMsgId", "brokerName",
+                                       "queueId", "offset",      NULL};
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
     struct table table;
@@ -126,8 +128,8 @@ static int run_by_key(struct invocation *invocation)
         !option_number(invocation, "endTimestamp", 0, INT64_MAX, 0, &end_ms) ||
         !option_number(invocation, "maxNum", 1, SHOWN_MAX, SHOWN_MAX, &most))
         return EXIT_USAGE;
-    enum tern_code code = admin_topic_brokers(
-        invocation->admin, option_value(invocation, "topic"), true, &brokers, &count, &err);
+    enum tern_code code = admin_topic_brokers(invocation->admin, option_value(invocation, "topic"),
+                                              true, &brokers, &count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     table_init(&table, columns, keys);
@@ -151,7 +153,7 @@ static int run_by_offset(struct invocation *invocation)
     Tern__Wire__PullRequest body = TERN__WIRE__PULL_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     struct tern_error err = {.text = ""};
-    struct rpc_call *call;
+    struct rpc_call *call = NULL;
     int64_t queue_id, offset;
     int status;
 
@@ -174,8 +176,9 @@ static int run_by_offset(struct invocation *invocation)
         status = show_records(invocation, call->payload, call->payload_size, broker);
     } else {
         if (call && call->response->body_case == TERN__WIRE__RESPONSE__BODY_PULL)
-            error_set(&err, code, "no message at offset %" PRId64 "; the queue holds %" PRId64
-                      "..%" PRId64, offset, call->response->pull->min_offset,
+            error_set(&err, code,
+                      "no message at offset %" PRId64 "; the queue holds %" PRId64 "..%" PRId64,
+                      offset, call->response->pull->min_offset,
                       call->response->pull->max_offset - 1);
         status = command_fail(invocation, code, &err);
     }
@@ -184,10 +187,13 @@ static int run_by_offset(struct invocation *invocation)
 }
 
 const struct command message_commands[] = {
-    {.name = "queryMsgById", .help = "a message by its offset message id",
+    {.name = "queryMsgById",
+     .help = "a message by its offset message id",
      .example = "mqadmin queryMsgById -i 7F00000100002A9F0000000000001000",
-     .options = {{'i', "msgId", "ID", true, "the offset message id"}}, .run = run_by_id},
-    {.name = "queryMsgByKey", .help = "messages by key or unique id",
+     .options = {{'i', "msgId", "ID", true, "the offset message id"}},
+     .run = run_by_id},
+    {.name = "queryMsgByKey",
+     .help = "messages by key or unique id",
      .example = "mqadmin queryMsgByKey -t Orders -k order-42",
      .options = {{'t', "topic", "TOPIC", true, "the topic"},
                  {'k', "msgKey", "KEY", true, "a key, or a message id"},
@@ -195,7 +201,8 @@ const struct command message_commands[] = {
                  {'e', "endTimestamp", "MS", false, "stored before (now)"},
                  {'m', "maxNum", "N", false, "at most so many per broker (64)"}},
      .run = run_by_key},
-    {.name = "queryMsgByOffset", .help = "a message by its queue offset",
+    {.name = "queryMsgByOffset",
+     .help = "a message by its queue offset",
      .example = "mqadmin queryMsgByOffset -t Orders -b broker-a -i 0 -o 17",
      .options = {{'t', "topic", "TOPIC", true, "the topic"},
                  {'b', "brokerName", "NAME", true, "the broker set"},

@@ -21,13 +21,13 @@ bool bench_goes_on(const struct bench_options *options, int64_t start_ns, uint64
 {
     if (options->count && done >= (uint64_t)options->count)
         return false;
-    return options->seconds <= 0 ||
-           (double)(bench_now_ns() - start_ns) < options->seconds * 1e9;
+    return options->seconds <= 0 || (double)(bench_now_ns() - start_ns) < options->seconds * 1e9;
 }
 
 static double quantile_us(const struct histogram *h, double q)
 {
-    return (double)histogram_quantile(h, q) / 1000;
+    int64_t bound_ns = (int64_t)histogram_quantile(h, q); /* its bucket's upper end */
+    return (double)(bound_ns < (int64_t)h->max ? bound_ns : (int64_t)h->max) / 1000;
 }
 
 static void report_json(const struct bench_figures *f, double rate, double mib)

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tools/mqbench/bench.h"
 
@@ -76,6 +77,12 @@ static void send_sync(struct sender *sender)
             : oneway ? tern_producer_send_oneway(sender->producer, message, &err)
                      : tern_producer_send(sender->producer, message, &result, &err);
         tern_message_unref(message);
+        if (oneway && code == TERN_LIMIT) { /* the library's queue is full: that is the pace */
+            struct timespec pause = {.tv_nsec = 200000};
+            nanosleep(&pause, NULL);
+            atomic_fetch_sub(&run->launched, 1);
+            continue;
+        }
         histogram_add(run->latency_ns, bench_now_ns() - begin_ns);
         if (code == TERN_OK)
             atomic_fetch_add(&run->messages, 1);

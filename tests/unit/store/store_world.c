@@ -17,8 +17,9 @@
 
 enum { WAIT_LIMIT_MS = 20000, UNITS_AT_ONCE = 64 };
 
-static void on_flushed(void *arg, int64_t flushed)
+static void on_flushed(void *arg, int64_t flushed, bool more)
 {
+    (void)more;
     struct world *w = arg;
     assert_true(flushed > w->flushed);
     w->flushed = flushed;

@@ -48,8 +48,9 @@ static int teardown(void **state)
 
 static _Atomic int64_t flushed_seen;
 
-static void on_flushed(void *arg, int64_t flushed)
+static void on_flushed(void *arg, int64_t flushed, bool more)
 {
+    (void)more;
     (void)arg;
     atomic_store(&flushed_seen, flushed);
 }
