@@ -1,10 +1,10 @@
 /*
- * The list is kept sorted by phys_end; appends complete nearly in order, so insertion looks back from the
- * tail a few steps. Completion unlinks under the lock and calls out without it.
+ * The list is kept sorted by phys_end; appends complete nearly in order, so insertion looks back
+ * from the tail a few steps. Completion unlinks under the lock and calls out without it.
  *
- * Who answers: the flusher itself when it has nothing else to do, which saves a hand-over; else the ack
- * task, so that the next flush runs while answers are written. The task also wakes for deadlines: it is told
- * when the earliest one comes nearer.
+ * Who answers: the flusher itself when it has nothing else to do, which saves a hand-over; else the
+ * ack task, so that the next flush runs while answers are written. The task also wakes for
+ * deadlines: it is told when the earliest one comes nearer.
  */
 #include "broker/ack_wait.h"
 
@@ -24,7 +24,7 @@ struct ack_wait {
     enum tern_code failed;         /* under lock; not OK: everything ends with it */
     int64_t next_deadline_ns;      /* under lock; when the task will look */
     _Atomic int64_t advance_to;    /* what the task is to advance to */
-    struct latch *drained;         /* under lock: set when count gets 0; somebody in ack_wait_drain() */
+    struct latch *drained; /* under lock: set when count gets 0; somebody in ack_wait_drain() */
     struct task *task;
 };
 

@@ -1,11 +1,13 @@
 /*
- * Puts a broker together, starts it in the order in which things depend on each other, and stops it in the
- * reverse order:
+ * Puts a broker together, starts it in the order in which things depend on each other, and stops it
+ * in the reverse order:
  *
- *   store (locks its directory, recovers) ► tables, offsets clamped ► lanes ► listen ► register ► ready
+ *   store (locks its directory, recovers) ► tables, offsets clamped ► lanes ► listen ► register ►
+ * ready
  *
- * Nothing is served before the store has recovered and offsets were clamped to it: requests that come
- * earlier find no listener. A second broker on the same directory fails before it touches a table.
+ * Nothing is served before the store has recovered and offsets were clamped to it: requests that
+ * come earlier find no listener. A second broker on the same directory fails before it touches a
+ * table.
  *
  * Threads of its own: broker-ack, broker-poll, two broker-cold, the admin lane, broker-register and
  * broker-house (this file: expiry of members, events, progress to disk); the store has its own.
@@ -30,7 +32,12 @@
 #include "broker/registrar.h"
 #include "broker/store_identity.h"
 
-enum { FIRST_REGISTRATION_MS = 1000, HOUSEKEEPING_MS = 1000, DRAIN_MS = 2000, IDLE_CLOSE_MS = 180000 };
+enum {
+    FIRST_REGISTRATION_MS = 1000,
+    HOUSEKEEPING_MS = 1000,
+    DRAIN_MS = 2000,
+    IDLE_CLOSE_MS = 180000
+};
 
 /* ---- creating ---- */
 
@@ -128,18 +135,19 @@ static void on_expression_changed(void *arg, const char *group, const char *topi
                                   const char *client_id, const char *before, const char *after)
 {
     struct broker *broker = arg;
-    log_warn(broker->env.log, "expression_changed",
-             "group=%s topic=%s client=%s before=\"%s\" after=\"%s\" note=\"messages already passed "
-             "return only by a reset\"",
-             group, topic, client_id, before, after);
+    log_warn(
+        broker->env.log, "expression_changed",
+        "group=%s topic=%s client=%s before=\"%s\" after=\"%s\" note=\"messages already passed "
+        "return only by a reset\"",
+        group, topic, client_id, before, after);
     counter_add(&broker->expression_changes, 1);
 }
 
 /* ---- starting, part by part ---- */
 
 /*
- * Progress agrees with the recovered log. After an unclean stop what consumers have read may be gone, and its
- * offsets are given out anew: the new epoch makes every consumer look where it is.
+ * Progress agrees with the recovered log. After an unclean stop what consumers have read may be
+ * gone, and its offsets are given out anew: the new epoch makes every consumer look where it is.
  */
 static void settle_offsets(struct broker *broker)
 {
@@ -193,8 +201,8 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
 /* A pull's answer must fit into a frame, whatever the limits say; its first message always does. */
 static uint32_t transfer_bytes(const struct broker *broker, const char *key, int64_t wanted)
 {
-    int64_t most = (int64_t)frame_max_bytes(broker->config.max_message_bytes) -
-                   FRAME_PREFIX_BYTES - FRAME_HEADROOM_BYTES;
+    int64_t most = (int64_t)frame_max_bytes(broker->config.max_message_bytes) - FRAME_PREFIX_BYTES -
+                   FRAME_HEADROOM_BYTES;
     if (wanted <= most)
         return (uint32_t)wanted;
     log_warn(broker->env.log, "transfer_limit_lowered",
@@ -318,7 +326,8 @@ static enum tern_code start_server(struct broker *broker, struct tern_error *err
         .on_peer_gone = on_peer_gone,
         .on_pressure = on_pressure,
     };
-    /* Requests may come before rpc_server_create() returns; records then need the address already. */
+    /* Requests may come before rpc_server_create() returns; records then need the address already.
+     */
     enum tern_code code = settle_address(broker, (unsigned)config->listen_port, err);
     if (code != TERN_OK)
         return code;

@@ -1,7 +1,7 @@
 /*
- * A broker: the store, the tables and the request handlers of one brokerName and id, on one address.
- * Passive: everything it needs of the world comes with the env and the link, so a test can run several in
- * one process on virtual time.
+ * A broker: the store, the tables and the request handlers of one brokerName and id, on one
+ * address. Passive: everything it needs of the world comes with the env and the link, so a test can
+ * run several in one process on virtual time.
  */
 #ifndef BROKER_BROKER_H
 #define BROKER_BROKER_H
@@ -17,9 +17,11 @@ struct broker_config;
 MUST_CHECK enum tern_code broker_create(const struct env *env, struct link *link,
                                         const struct broker_config *config, struct broker **out,
                                         struct tern_error *err);
-/* Recovers the store, listens, registers. On failure the broker can only be destroyed. @blocks on the disk */
+/* Recovers the store, listens, registers. On failure the broker can only be destroyed. @blocks on
+ * the disk */
 MUST_CHECK enum tern_code broker_start(struct broker *broker, struct tern_error *err);
-/* Unregisters, stops taking requests, answers the parked, persists, flushes. Errors are logged and returned. */
+/* Unregisters, stops taking requests, answers the parked, persists, flushes. Errors are logged and
+ * returned. */
 enum tern_code broker_stop(struct broker *broker, struct tern_error *err);
 void broker_destroy(struct broker *broker);
 /* "host:port" that clients use; the port is the bound one. */

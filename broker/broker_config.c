@@ -1,6 +1,6 @@
 /*
- * Configuration rows of the broker. Keys that RocketMQ has and this product does not offer are rows too:
- * they are refused with the word that explains it, never ignored.
+ * Configuration rows of the broker. Keys that RocketMQ has and this product does not offer are rows
+ * too: they are refused with the word that explains it, never ignored.
  */
 #include "broker/broker_config.h"
 
@@ -143,7 +143,8 @@ void broker_config_init(struct broker_config *config)
     config_defaults(&broker_config_table, config);
 }
 
-/* The memory that this process may use: the smallest cgroup v2 limit above it, else the machine's. */
+/* The memory that this process may use: the smallest cgroup v2 limit above it, else the machine's.
+ */
 static int64_t machine_memory_bytes(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -179,8 +180,8 @@ static enum tern_code fill_from_host(struct broker_config *config, struct tern_e
         return error_set(err, TERN_CONFIG, "brokerName: empty, and the host has no name; set it");
     if (!config->store_root[0]) {
         const char *home = getenv("HOME");
-        int len = snprintf(config->store_root, sizeof config->store_root, "%s/store",
-                           home ? home : "");
+        int len =
+            snprintf(config->store_root, sizeof config->store_root, "%s/store", home ? home : "");
         if (!home || len >= 200)
             return error_set(err, TERN_CONFIG,
                              "storePathRootDir: empty, and HOME is not usable; set it");
@@ -241,9 +242,11 @@ static enum tern_code check_addresses(const struct broker_config *config, struct
                          "advertiseAddr: listenAddr is %s, which no client can dial; set "
                          "advertiseAddr to an address that they reach",
                          listen);
-    bool with_port = strchr(told, ':') && (told[0] == '[' || strchr(told, ':') == strrchr(told, ':'));
+    bool with_port =
+        strchr(told, ':') && (told[0] == '[' || strchr(told, ':') == strrchr(told, ':'));
     if (with_port && !names_host_and_port(told, strlen(told)))
-        return error_set(err, TERN_CONFIG, "advertiseAddr: '%s' is neither host nor host:port", told);
+        return error_set(err, TERN_CONFIG, "advertiseAddr: '%s' is neither host nor host:port",
+                         told);
     return check_namesrvs(config, err);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The broker's configuration: RocketMQ's keys where it has them. One row per key in broker_config.c, from
- * which parsing, -p and the reference page come.
+ * The broker's configuration: RocketMQ's keys where it has them. One row per key in
+ * broker_config.c, from which parsing, -p and the reference page come.
  */
 #ifndef BROKER_CONFIG_H
 #define BROKER_CONFIG_H
@@ -54,7 +54,8 @@ extern const struct config_table broker_config_table;
 
 /* Defaults, then host-dependent ones (brokerName, storePathRootDir, physicalMemorySize). */
 void broker_config_init(struct broker_config *config);
-/* What single rows cannot check: role against id, grammar of names and addresses, deleteWhen, sizes. */
+/* What single rows cannot check: role against id, grammar of names and addresses, deleteWhen,
+ * sizes. */
 MUST_CHECK enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err);
 /* deleteWhen "04;16" as a bit per hour; 0 when malformed. */
 uint32_t broker_config_hours(const char *text);

@@ -1,5 +1,6 @@
 /*
- * What the broker is made of. Only the daemon's own files (broker/ and broker/handlers/) include this.
+ * What the broker is made of. Only the daemon's own files (broker/ and broker/handlers/) include
+ * this.
  */
 #ifndef BROKER_INTERNAL_H
 #define BROKER_INTERNAL_H
@@ -25,14 +26,14 @@ struct long_poll;
 struct registrar;
 
 struct broker {
-    struct env env;     /* copied */
-    struct link *link;  /* borrowed */
+    struct env env;    /* copied */
+    struct link *link; /* borrowed */
     struct broker_config config;
-    struct host store_host; /* stamped into records: the advertised address */
+    struct host store_host;                 /* stamped into records: the advertised address */
     char address[CONFIG_STRING_BYTES + 16]; /* host:port that clients use */
-    int64_t started_ms;     /* wall clock */
-    uint8_t store_uuid[16]; /* identifies the store to nameservers and peers */
-    bool recovered_unclean; /* the store, at start */
+    int64_t started_ms;                     /* wall clock */
+    uint8_t store_uuid[16];                 /* identifies the store to nameservers and peers */
+    bool recovered_unclean;                 /* the store, at start */
     _Atomic bool stopping;
 
     struct store *store;

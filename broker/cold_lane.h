@@ -1,6 +1,6 @@
 /*
- * The cold lane: a few threads for requests that may wait for the disk (messages that are not in the page
- * cache, queries by key). Transport threads hand over and go on.
+ * The cold lane: a few threads for requests that may wait for the disk (messages that are not in
+ * the page cache, queries by key). Transport threads hand over and go on.
  */
 #ifndef BROKER_COLD_LANE_H
 #define BROKER_COLD_LANE_H
@@ -15,7 +15,8 @@ MUST_CHECK enum tern_code cold_lane_create(struct broker *broker, const struct e
                                            struct cold_lane **out);
 /* Runs what is queued, then stops. */
 void cold_lane_destroy(struct cold_lane *lane);
-/* Runs handler(broker, request) soon; beyond COLD_QUEUE_MAX the request is answered SYSTEM_BUSY. @thread any */
+/* Runs handler(broker, request) soon; beyond COLD_QUEUE_MAX the request is answered SYSTEM_BUSY.
+ * @thread any */
 void cold_lane_submit(struct cold_lane *lane, struct rpc_request *request, request_handler handler);
 uint32_t cold_lane_depth(struct cold_lane *lane);
 

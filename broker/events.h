@@ -1,7 +1,7 @@
 /*
- * Events to clients: member changes, resets. Each client id has a numbered queue; the client parks a
- * WaitEvents call, each call acknowledges what was seen, what was not acknowledged is sent again, and an
- * overflow (EVENTS_PER_CLIENT) says "resync".
+ * Events to clients: member changes, resets. Each client id has a numbered queue; the client parks
+ * a WaitEvents call, each call acknowledges what was seen, what was not acknowledged is sent again,
+ * and an overflow (EVENTS_PER_CLIENT) says "resync".
  */
 #ifndef BROKER_EVENTS_H
 #define BROKER_EVENTS_H
@@ -18,14 +18,16 @@ MUST_CHECK enum tern_code events_create(const struct env *env, struct events **o
 /* Answers everything that is parked. */
 void events_destroy(struct events *events);
 
-/* The WaitEvents handler: answers at once when something is pending, else parks until then or the time is up. */
+/* The WaitEvents handler: answers at once when something is pending, else parks until then or the
+ * time is up. */
 void events_wait(struct events *events, struct rpc_request *request);
 /* @thread any @locks none */
 void events_post_members_changed(struct events *events, const char *client_id, const char *group);
 void events_post_offset_reset(struct events *events, const char *client_id, const char *group,
                               const char *topic);
 void events_peer_gone(struct events *events, uint64_t peer_id);
-/* Answers parked calls whose time is up, forgets clients silent for long; returns when to come again. */
+/* Answers parked calls whose time is up, forgets clients silent for long; returns when to come
+ * again. */
 int64_t events_step(struct events *events, int64_t now_ns);
 /* Answers the oldest parked calls early (caps nearly reached); peer 0: of any. */
 void events_relieve(struct events *events, uint64_t peer_id);

@@ -1,6 +1,6 @@
 /*
- * Subscription groups: config/subscriptionGroup.json in RocketMQ's shape. Durable in batches by the admin
- * lane, like the topic table; see topics.h for put, persist and rollback.
+ * Subscription groups: config/subscriptionGroup.json in RocketMQ's shape. Durable in batches by the
+ * admin lane, like the topic table; see topics.h for put, persist and rollback.
  */
 #ifndef BROKER_GROUPS_H
 #define BROKER_GROUPS_H
@@ -33,8 +33,8 @@ void groups_destroy(struct groups *groups);
 
 bool groups_find(struct groups *groups, const char *name, size_t len, struct group_config *out);
 /*
- * Finds, or with auto_create (or a system group, CID_RMQ_SYS_…) makes the group with defaults; it becomes
- * durable with the next persist. TERN_GROUP_NOT_EXIST; TERN_INVALID: the name; TERN_LIMIT.
+ * Finds, or with auto_create (or a system group, CID_RMQ_SYS_…) makes the group with defaults; it
+ * becomes durable with the next persist. TERN_GROUP_NOT_EXIST; TERN_INVALID: the name; TERN_LIMIT.
  */
 MUST_CHECK enum tern_code groups_find_or_create(struct groups *groups, const char *name, size_t len,
                                                 struct group_config *out, struct tern_error *err);

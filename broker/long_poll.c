@@ -1,7 +1,7 @@
 /*
- * A fixed hash table of parked pulls in SHARDS parts with a lock each. Within a shard all pulls also hang
- * in parking order, so that relieving takes the oldest. Pulls are unlinked under the lock and resumed
- * without it.
+ * A fixed hash table of parked pulls in SHARDS parts with a lock each. Within a shard all pulls
+ * also hang in parking order, so that relieving takes the oldest. Pulls are unlinked under the lock
+ * and resumed without it.
  */
 #include "broker/long_poll.h"
 
@@ -51,8 +51,7 @@ enum tern_code long_poll_create(const struct env *env, const struct long_poll_op
         lock_init(&polls->shards[i].lock, LOCK_LONG_POLL);
         polls->shards[i].next_deadline_ns = SCHED_NEVER;
     }
-    enum tern_code code =
-        task_start(env->sched, "broker-poll", deadline_step, polls, &polls->task);
+    enum tern_code code = task_start(env->sched, "broker-poll", deadline_step, polls, &polls->task);
     if (code != TERN_OK) {
         long_poll_destroy(polls);
         return code;
@@ -275,7 +274,8 @@ int64_t long_poll_step(struct long_poll *polls, int64_t now_ns)
         return SCHED_NEVER;
     if (next < now_ns + deadline_grain_ns)
         next = now_ns + deadline_grain_ns;
-    /* A pull that parked meanwhile may have asked for an earlier look: then its wake runs us again. */
+    /* A pull that parked meanwhile may have asked for an earlier look: then its wake runs us again.
+     */
     int64_t planned = atomic_load(&polls->next_look_ns);
     while (next < planned && !atomic_compare_exchange_weak(&polls->next_look_ns, &planned, next)) {
     }

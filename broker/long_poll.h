@@ -3,11 +3,11 @@
  *
  *   handle_pull: nothing there ─► long_poll_park() ──── message arrives, tag matches ──┐
  *                                      │                                               ▼
- *                                      ├──── time is up, relieved, store latched ─► resume(): pull once, answer
- *                                      └──── peer gone ─────────────────────────► dropped
+ *                                      ├──── time is up, relieved, store latched ─► resume(): pull
+ * once, answer └──── peer gone ─────────────────────────► dropped
  *
- * No wake-up is lost: parking looks at the queue's end once more under the lock that an arrival takes after
- * the end was published. A woken pull runs once and never parks again.
+ * No wake-up is lost: parking looks at the queue's end once more under the lock that an arrival
+ * takes after the end was published. A woken pull runs once and never parks again.
  */
 #ifndef BROKER_LONG_POLL_H
 #define BROKER_LONG_POLL_H

@@ -1,9 +1,10 @@
 /*
- * Who is there: clients by id, the members of each consumer group with each member's own subscriptions
- * (never overwritten by another's heartbeat, F-3), producers by group.
+ * Who is there: clients by id, the members of each consumer group with each member's own
+ * subscriptions (never overwritten by another's heartbeat, F-3), producers by group.
  *
- * A member lives by heartbeats (120 s) and by its connection: when the connection of its latest heartbeat
- * dies it is gone at once. Every change of a group's membership or topics is told to on_changed().
+ * A member lives by heartbeats (120 s) and by its connection: when the connection of its latest
+ * heartbeat dies it is gone at once. Every change of a group's membership or topics is told to
+ * on_changed().
  */
 #ifndef BROKER_MEMBERS_H
 #define BROKER_MEMBERS_H
@@ -17,8 +18,12 @@
 #include "base/record.h"
 #include "base/subscription.h"
 
-enum { MEMBER_EXPIRE_MS = 120000, MEMBERS_MAX = 100000, MEMBER_SUBSCRIPTIONS_MAX = 1024,
-       EXPRESSION_TYPE_BYTES = 16 };
+enum {
+    MEMBER_EXPIRE_MS = 120000,
+    MEMBERS_MAX = 100000,
+    MEMBER_SUBSCRIPTIONS_MAX = 1024,
+    EXPRESSION_TYPE_BYTES = 16
+};
 
 struct members;
 
@@ -57,12 +62,12 @@ struct members_options {
                                   const char *client_id, const char *before, const char *after);
 };
 
-MUST_CHECK enum tern_code members_create(const struct env *env,
-                                         const struct members_options *options,
-                                         struct members **out);
+MUST_CHECK enum tern_code
+members_create(const struct env *env, const struct members_options *options, struct members **out);
 void members_destroy(struct members *members);
 
-/* Groups of this client that the heartbeat does not name any more are left. TERN_LIMIT, TERN_NO_MEMORY. @thread any */
+/* Groups of this client that the heartbeat does not name any more are left. TERN_LIMIT,
+ * TERN_NO_MEMORY. @thread any */
 MUST_CHECK enum tern_code members_heartbeat(struct members *members,
                                             const struct member_heartbeat *heartbeat,
                                             struct tern_error *err);
@@ -73,9 +78,10 @@ void members_peer_gone(struct members *members, uint64_t peer_id);
 /* Removes the silent; returns when to come again. */
 int64_t members_expire(struct members *members, int64_t now_ns);
 
-/* Sorted ids; *ids is one malloc'ed block (free()), count 0 and NULL when the group has no member. */
-MUST_CHECK enum tern_code members_of(struct members *members, const char *group,
-                                     const char ***ids, size_t *count);
+/* Sorted ids; *ids is one malloc'ed block (free()), count 0 and NULL when the group has no member.
+ */
+MUST_CHECK enum tern_code members_of(struct members *members, const char *group, const char ***ids,
+                                     size_t *count);
 
 /* What a pull without its own expression needs. */
 enum member_lookup { MEMBER_FOUND, MEMBER_NO_GROUP, MEMBER_NO_SUBSCRIPTION };
@@ -84,7 +90,8 @@ struct member_view {
     int64_t version;
     char expression_type[EXPRESSION_TYPE_BYTES];
 };
-/* The subscription of this client, or of any member when client_id is empty. *expression is malloc'ed. */
+/* The subscription of this client, or of any member when client_id is empty. *expression is
+ * malloc'ed. */
 enum member_lookup members_subscription(struct members *members, const char *group,
                                         const char *client_id, const char *topic,
                                         struct member_view *view, char **expression);

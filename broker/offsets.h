@@ -1,11 +1,12 @@
 /*
- * Consumer progress: config/consumerOffset.json in RocketMQ's shape ("topic@group" → {queue: offset}), the
- * versions in the file's companion. Persisted every 5 s and at stop, two checksummed generations.
+ * Consumer progress: config/consumerOffset.json in RocketMQ's shape ("topic@group" → {queue:
+ * offset}), the versions in the file's companion. Persisted every 5 s and at stop, two checksummed
+ * generations.
  *
- * An offset is (version, offset). Within a version only larger offsets are kept; versions are raised by
- * explicit resets, by lowering after a loss, and by deleting a topic. A recovery that may have lost messages
- * begins a new epoch of all versions: the lost offsets are given out anew, and a consumer that had read them
- * would pass the new messages there without a look.
+ * An offset is (version, offset). Within a version only larger offsets are kept; versions are
+ * raised by explicit resets, by lowering after a loss, and by deleting a topic. A recovery that may
+ * have lost messages begins a new epoch of all versions: the lost offsets are given out anew, and a
+ * consumer that had read them would pass the new messages there without a look.
  */
 #ifndef BROKER_OFFSETS_H
 #define BROKER_OFFSETS_H
@@ -43,9 +44,9 @@ bool offsets_query(struct offsets *offsets, const char *group, const char *topic
 
 enum offsets_commit_result {
     OFFSETS_STORED,
-    OFFSETS_LOWER,        /* within the version, at or below what is stored: kept, not an error */
-    OFFSETS_VERSION_OLD,  /* *held and *held_version tell what counts */
-    OFFSETS_FULL          /* OFFSET_ENTRIES_MAX */
+    OFFSETS_LOWER,       /* within the version, at or below what is stored: kept, not an error */
+    OFFSETS_VERSION_OLD, /* *held and *held_version tell what counts */
+    OFFSETS_FULL         /* OFFSET_ENTRIES_MAX */
 };
 /* @thread any, also an NNG callback */
 enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *group,
@@ -56,28 +57,31 @@ enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *g
 /* Explicit: sets the offset whatever was there and raises the version. */
 MUST_CHECK enum tern_code offsets_reset(struct offsets *offsets, const char *group,
                                         const char *topic, int32_t queue_id, int64_t offset);
-/* Deleting a topic or group: entries go, versions stay raised (tombstone) so that late commits are old. */
+/* Deleting a topic or group: entries go, versions stay raised (tombstone) so that late commits are
+ * old. */
 void offsets_remove_topic(struct offsets *offsets, const char *topic);
 void offsets_remove_group(struct offsets *offsets, const char *group);
 
 /*
- * After recovery (ST-06): every offset above max(topic, queue) is lowered to it, its version raised, and
- * the count of changes returned. topics/queues without data give max 0.
+ * After recovery (ST-06): every offset above max(topic, queue) is lowered to it, its version
+ * raised, and the count of changes returned. topics/queues without data give max 0.
  */
 uint32_t offsets_clamp(struct offsets *offsets,
                        int64_t (*max)(void *arg, const char *topic, int32_t queue_id), void *arg);
 /*
- * The same after an unclean stop: also raises the epoch of every version, so that each consumer adopts what
- * is held here. Commits of the version just before still count, up to the recovered end: what lies below it
- * is what they were made for. To be persisted before anybody is served.
+ * The same after an unclean stop: also raises the epoch of every version, so that each consumer
+ * adopts what is held here. Commits of the version just before still count, up to the recovered
+ * end: what lies below it is what they were made for. To be persisted before anybody is served.
  */
 uint32_t offsets_begin_epoch(struct offsets *offsets,
                              int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
                              void *arg);
-/* Whether a first commit of a group and queue is not persisted yet: the next persist should not wait. */
+/* Whether a first commit of a group and queue is not persisted yet: the next persist should not
+ * wait. */
 bool offsets_has_new(struct offsets *offsets);
 
-/* Walks a copy: one call per (group, topic, queue); group or topic NULL: all. Return false to stop. */
+/* Walks a copy: one call per (group, topic, queue); group or topic NULL: all. Return false to stop.
+ */
 MUST_CHECK enum tern_code offsets_each(struct offsets *offsets, const char *group,
                                        const char *topic,
                                        bool (*fn)(void *arg, const char *group, const char *topic,

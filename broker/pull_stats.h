@@ -1,6 +1,6 @@
 /*
- * Evidence of what a group got (F-6): per group, topic and queue how many units were scanned, delivered and
- * filtered out, who pulled last and with which expression; and the group's rate.
+ * Evidence of what a group got (F-6): per group, topic and queue how many units were scanned,
+ * delivered and filtered out, who pulled last and with which expression; and the group's rate.
  */
 #ifndef BROKER_PULL_STATS_H
 #define BROKER_PULL_STATS_H

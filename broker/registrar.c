@@ -1,11 +1,11 @@
 /*
- * One task does all registrations, one round after the other; registrar_publish() asks for a round that
- * begins after it and waits for its end. In a round the calls to all nameservers run in parallel, each with
- * its own deadline. A nameserver that has our topic table already (by version) gets a registration without
- * it; it asks when it does not.
+ * One task does all registrations, one round after the other; registrar_publish() asks for a round
+ * that begins after it and waits for its end. In a round the calls to all nameservers run in
+ * parallel, each with its own deadline. A nameserver that has our topic table already (by version)
+ * gets a registration without it; it asks when it does not.
  *
- * Stopping does not wait for nameservers that hang: a round under way is abandoned, its callbacks find the
- * registrar until the client is destroyed, and the goodbyes have GOODBYE_MS together.
+ * Stopping does not wait for nameservers that hang: a round under way is abandoned, its callbacks
+ * find the registrar until the client is destroyed, and the goodbyes have GOODBYE_MS together.
  */
 #include "broker/registrar.h"
 
@@ -31,18 +31,18 @@ struct flight {
 
 struct nameserver {
     struct registrar *registrar;
-    struct rpc_peer *peer;    /* NULL once stopped */
-    bool known;               /* it has topics of known_version; touched by a round or its callbacks only */
+    struct rpc_peer *peer; /* NULL once stopped */
+    bool known; /* it has topics of known_version; touched by a round or its callbacks only */
     uint64_t known_version;
     uint64_t sent_version;
-    bool again;               /* it asked for the topics */
-    enum tern_code result;    /* of the last registration */
+    bool again;            /* it asked for the topics */
+    enum tern_code result; /* of the last registration */
     char text[256];
 };
 
 /* Somebody in registrar_publish(); lives on its stack while it is in the list. */
 struct waiter {
-    uint64_t round;           /* the first that counts for it */
+    uint64_t round; /* the first that counts for it */
     enum tern_code code;
     struct tern_error err;
     struct latch ended;
@@ -51,11 +51,11 @@ struct waiter {
 
 struct registrar {
     struct broker *broker;
-    struct task *task;        /* under lock; NULL: does not run */
+    struct task *task; /* under lock; NULL: does not run */
     _Atomic bool stopping;
-    struct lock lock;         /* BROKER_REGISTRAR */
-    uint64_t rounds_begun;    /* under lock */
-    struct waiter *waiters;   /* under lock */
+    struct lock lock;       /* BROKER_REGISTRAR */
+    uint64_t rounds_begun;  /* under lock */
+    struct waiter *waiters; /* under lock */
     size_t count;
     struct nameserver servers[NAMESERVERS_MAX];
     struct flight round, goodbye;
@@ -199,8 +199,7 @@ static enum tern_code topic_table_fill(struct broker *broker, struct topic_table
     return TERN_OK;
 }
 
-static void call_one(struct nameserver *server, const struct topic_table *table,
-                     int64_t timeout_ms)
+static void call_one(struct nameserver *server, const struct topic_table *table, int64_t timeout_ms)
 {
     struct registrar *registrar = server->registrar;
     struct broker *broker = registrar->broker;
@@ -236,7 +235,8 @@ static void call_one(struct nameserver *server, const struct topic_table *table,
 }
 
 /*
- * Tells all (or only those that asked again) and waits. false: abandoned, results are not to be touched.
+ * Tells all (or only those that asked again) and waits. false: abandoned, results are not to be
+ * touched.
  * @thread broker-register
  */
 static bool tell(struct registrar *registrar, const struct topic_table *table, int64_t timeout_ms,
@@ -341,8 +341,8 @@ static int64_t register_step(void *arg, int64_t now_ns)
     if (anybody_waits(registrar))
         return 0;
     /* A nameserver that was away learns of us soon, not a period later. */
-    int64_t wait_ms = failed && config->register_period_ms > 1000 ? 1000
-                                                                  : config->register_period_ms;
+    int64_t wait_ms =
+        failed && config->register_period_ms > 1000 ? 1000 : config->register_period_ms;
     return clock_mono_ns(registrar->broker->env.clock) + ms_to_ns(wait_ms);
 }
 
@@ -351,8 +351,8 @@ enum tern_code registrar_start(struct registrar *registrar)
     struct task *task;
     if (!registrar->count)
         return TERN_OK;
-    enum tern_code code = task_start(registrar->broker->env.sched, "broker-register",
-                                     register_step, registrar, &task);
+    enum tern_code code = task_start(registrar->broker->env.sched, "broker-register", register_step,
+                                     registrar, &task);
     if (code != TERN_OK)
         return code;
     lock_acquire(&registrar->lock);
@@ -409,9 +409,8 @@ static void on_goodbye(struct rpc_call *call, void *arg)
     struct nameserver *server = arg;
     enum tern_code code = rpc_call_result(call);
     if (code != TERN_OK)
-        log_warn(server->registrar->broker->env.log, "unregister_failed",
-                 "namesrv=%s cause=\"%s\"", rpc_peer_address(server->peer),
-                 error_text(&call->error, code));
+        log_warn(server->registrar->broker->env.log, "unregister_failed", "namesrv=%s cause=\"%s\"",
+                 rpc_peer_address(server->peer), error_text(&call->error, code));
     rpc_call_unref(call);
     flight_landed(server->registrar, &server->registrar->goodbye);
 }

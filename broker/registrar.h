@@ -1,6 +1,7 @@
 /*
- * Keeps the nameservers informed: registers at start, every registerNameServerPeriod, and at once when
- * topics change; says goodbye at a clean stop. Nameservers share nothing, so each is told by itself.
+ * Keeps the nameservers informed: registers at start, every registerNameServerPeriod, and at once
+ * when topics change; says goodbye at a clean stop. Nameservers share nothing, so each is told by
+ * itself.
  */
 #ifndef BROKER_REGISTRAR_H
 #define BROKER_REGISTRAR_H
@@ -24,16 +25,17 @@ void registrar_destroy(struct registrar *registrar);
 MUST_CHECK enum tern_code registrar_start(struct registrar *registrar);
 
 /*
- * Registers with all nameservers now and waits for their answers, at most until the deadline (monotonic).
- * TERN_NAME_CONFLICT when one of them knows another live broker of our name and id; a nameserver that does
- * not answer is logged, not an error: it will be told later. @thread not-link @locks none
+ * Registers with all nameservers now and waits for their answers, at most until the deadline
+ * (monotonic). TERN_NAME_CONFLICT when one of them knows another live broker of our name and id; a
+ * nameserver that does not answer is logged, not an error: it will be told later. @thread not-link
+ * @locks none
  */
 MUST_CHECK enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_ns,
                                             struct tern_error *err);
 
 /*
- * Abandons a round under way, stops the task, unregisters, waits a little for the answers and lets go of the
- * nameservers. Does nothing the second time. @thread not-link
+ * Abandons a round under way, stops the task, unregisters, waits a little for the answers and lets
+ * go of the nameservers. Does nothing the second time. @thread not-link
  */
 void registrar_stop(struct registrar *registrar);
 

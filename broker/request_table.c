@@ -8,7 +8,9 @@
 #include "broker/handlers/handlers.h"
 
 #define ROW(case_, field, text)                                                                    \
-    {TERN__WIRE__REQUEST__BODY_##case_, #field, handle_##field, text}
+    {                                                                                              \
+        TERN__WIRE__REQUEST__BODY_##case_, #field, handle_##field, text                            \
+    }
 
 static const struct request_row rows[] = {
     ROW(SEND, send, "store one message given in plain fields"),

@@ -1,9 +1,9 @@
 /*
  * The topic table of a broker: config/topics.json in RocketMQ's shape, in memory as a hash table.
  *
- * Changes are made durable in batches by the admin lane: topics_put() and topics_remove() change memory and
- * remember how to undo it; topics_persist() writes the file, topics_rollback() takes everything since the
- * last persist back. Readers always see the newest state.
+ * Changes are made durable in batches by the admin lane: topics_put() and topics_remove() change
+ * memory and remember how to undo it; topics_persist() writes the file, topics_rollback() takes
+ * everything since the last persist back. Readers always see the newest state.
  */
 #ifndef BROKER_TOPICS_H
 #define BROKER_TOPICS_H
@@ -15,7 +15,13 @@
 #include "base/error.h"
 #include "base/names.h"
 
-enum { PERM_READ = 4, PERM_WRITE = 2, PERM_INHERIT = 1, TOPIC_QUEUES_MAX = 65536, TOPICS_MAX = 100000 };
+enum {
+    PERM_READ = 4,
+    PERM_WRITE = 2,
+    PERM_INHERIT = 1,
+    TOPIC_QUEUES_MAX = 65536,
+    TOPICS_MAX = 100000
+};
 
 struct topic_config {
     char name[TOPIC_NAME_MAX + 1];
@@ -29,9 +35,10 @@ struct topic_config {
 struct topics;
 
 /*
- * Loads config/topics.json (`path`). Absent: empty. TERN_CORRUPT: files are there but none is good; nothing
- * is deleted (ST-04). The system topics of facts 8.4 that this product uses are added in memory:
- * SELF_TEST_TOPIC, the cluster's and broker's name, SCHEDULE_TOPIC_XXXX, and TBW102 with auto_create.
+ * Loads config/topics.json (`path`). Absent: empty. TERN_CORRUPT: files are there but none is good;
+ * nothing is deleted (ST-04). The system topics of facts 8.4 that this product uses are added in
+ * memory: SELF_TEST_TOPIC, the cluster's and broker's name, SCHEDULE_TOPIC_XXXX, and TBW102 with
+ * auto_create.
  */
 MUST_CHECK enum tern_code topics_create(const struct env *env, const char *path,
                                         const char *cluster, const char *broker_name,
@@ -42,7 +49,8 @@ void topics_destroy(struct topics *topics);
 /* Copies the config; false when absent. @thread any */
 bool topics_find(struct topics *topics, const char *name, size_t len, struct topic_config *out);
 
-/* Creates or replaces. TERN_INVALID: name, queue counts (1…TOPIC_QUEUES_MAX), perm (only bits 7), or a system topic; TERN_LIMIT. */
+/* Creates or replaces. TERN_INVALID: name, queue counts (1…TOPIC_QUEUES_MAX), perm (only bits 7),
+ * or a system topic; TERN_LIMIT. */
 MUST_CHECK enum tern_code topics_put(struct topics *topics, const struct topic_config *config,
                                      struct tern_error *err);
 /* As topics_put for topics that the broker makes itself (%RETRY%, %DLQ%, system ones). */

@@ -1,6 +1,6 @@
 /*
- * The broker's request handlers, one per row of the request table. Each answers its request exactly once,
- * now or later, and never waits: it runs on a transport thread.
+ * The broker's request handlers, one per row of the request table. Each answers its request exactly
+ * once, now or later, and never waits: it runs on a transport thread.
  */
 #ifndef BROKER_HANDLERS_H
 #define BROKER_HANDLERS_H

@@ -22,8 +22,7 @@ static void view_cold(struct broker *broker, struct rpc_request *request)
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     size_t size = 0;
 
-    enum tern_code code =
-        store_get_by_phys(broker->store, phys_off, reserve_reply, request, &size);
+    enum tern_code code = store_get_by_phys(broker->store, phys_off, reserve_reply, request, &size);
     if (code == TERN_NOT_FOUND) {
         struct store_status status;
         store_status(broker->store, &status);
@@ -96,9 +95,10 @@ static void answer_found(struct broker *broker, const struct found *found,
     response.query_message = &body;
     if (!found->count) {
         response.code = wire_code_of(TERN_QUERY_NOT_FOUND);
-        response.remark = broker->config.index_enable
-                              ? (char *)(uintptr_t)"no retained message of this topic has this key"
-                              : (char *)(uintptr_t)"this broker keeps no index (messageIndexEnable)";
+        response.remark =
+            broker->config.index_enable
+                ? (char *)(uintptr_t) "no retained message of this topic has this key"
+                : (char *)(uintptr_t) "this broker keeps no index (messageIndexEnable)";
     }
     rpc_reply(request, &response, found->size);
 }

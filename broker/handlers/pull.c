@@ -1,10 +1,10 @@
 /*
- * Pulling (RocketMQ's PullMessageProcessor): the checks of R-9, each with its own code and words, then
- * getMessage straight into the answer.
+ * Pulling (RocketMQ's PullMessageProcessor): the checks of R-9, each with its own code and words,
+ * then getMessage straight into the answer.
  *
  *   check ─► commit ─► get without waiting for the disk ─┬─ found, moved, nothing matched ─► answer
- *                                                        ├─ nothing there ─► park (long_poll) ─► get again
- *                                                        └─ not in memory ─► cold lane ─► get again
+ *                                                        ├─ nothing there ─► park (long_poll) ─►
+ * get again └─ not in memory ─► cold lane ─► get again
  *
  * A pull that was parked runs once more and is answered, whatever it finds.
  */
@@ -44,8 +44,7 @@ static void pull_end(struct pull *pull)
     pull->subscription = NULL;
 }
 
-static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
-    PRINTF_LIKE(3, 4);
+static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
 {
     char text[384];
@@ -130,8 +129,9 @@ static bool check_group(struct pull *pull)
     struct tern_error err = {.text = ""};
 
     if (!(broker->config.broker_permission & PERM_READ)) {
-        refuse(pull, TERN_NO_PERMISSION, "broker %s does not serve pulls (brokerPermission %" PRId64
-               ")", broker->config.broker_name, broker->config.broker_permission);
+        refuse(pull, TERN_NO_PERMISSION,
+               "broker %s does not serve pulls (brokerPermission %" PRId64 ")",
+               broker->config.broker_name, broker->config.broker_permission);
         return false;
     }
     const char *name = (const char *)wanted->group.data;
@@ -163,8 +163,9 @@ static bool check_topic(struct pull *pull)
         refuse(pull, code, "%s", err.text);
     } else if (!topics_find(pull->broker->topics, (const char *)wanted->topic.data,
                             wanted->topic.len, &topic)) {
-        refuse(pull, TERN_TOPIC_NOT_EXIST, "topic %.*s does not exist on %s", (int)wanted->topic.len,
-               (const char *)wanted->topic.data, pull->broker->config.broker_name);
+        refuse(pull, TERN_TOPIC_NOT_EXIST, "topic %.*s does not exist on %s",
+               (int)wanted->topic.len, (const char *)wanted->topic.data,
+               pull->broker->config.broker_name);
     } else if (!(topic.perm & PERM_READ)) {
         refuse(pull, TERN_NO_PERMISSION, "topic %s is not readable (perm %" PRId32 ")", topic.name,
                topic.perm);
@@ -196,7 +197,8 @@ static bool parse_expression(struct pull *pull, const char *type, const char *ex
     return true;
 }
 
-/* May be left out by who never heartbeats; else it stands in logs and figures, so it must be sound. */
+/* May be left out by who never heartbeats; else it stands in logs and figures, so it must be sound.
+ */
 static bool check_client(struct pull *pull)
 {
     const ProtobufCBinaryData *id = &pull->request->header->client_id;
@@ -215,12 +217,13 @@ static bool check_membership(struct pull *pull)
     char *expression = NULL;
     bool ok = false;
 
-    enum member_lookup found = members_subscription(pull->broker->members, pull->group,
-                                                    pull->client_id, pull->topic, &view,
-                                                    &expression);
+    enum member_lookup found = members_subscription(
+        pull->broker->members, pull->group, pull->client_id, pull->topic, &view, &expression);
     if (found == MEMBER_NO_GROUP)
-        refuse(pull, TERN_SUBSCRIPTION_NOT_EXIST, "group %s has no member here: send a heartbeat "
-               "first", pull->group);
+        refuse(pull, TERN_SUBSCRIPTION_NOT_EXIST,
+               "group %s has no member here: send a heartbeat "
+               "first",
+               pull->group);
     else if (view.model == TERN__WIRE__MESSAGE_MODEL__BROADCASTING &&
              !pull->group_config.consume_broadcast_enable)
         refuse(pull, TERN_NO_PERMISSION, "group %s may not broadcast", pull->group);
@@ -260,8 +263,8 @@ static bool take_progress(struct pull *pull)
     if (!wanted->has_commit && !wanted->offset_version)
         return true;
     if (wanted->offset_version)
-        version = (struct offset_version){wanted->offset_version->epoch,
-                                          wanted->offset_version->counter};
+        version =
+            (struct offset_version){wanted->offset_version->epoch, wanted->offset_version->counter};
     bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
                                &held, &held_version);
     store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
@@ -328,7 +331,8 @@ static int64_t suspend_ms(const struct pull *pull)
         (pull->request->deadline_ns - pull->request->received_ns) / 1000000 * 9 / 10;
     if (asked > 0 && !config->long_polling_enable)
         asked = config->short_polling_ms;
-    return asked < patience_ms ? asked : patience_ms; /* never beyond what the client waits (OF-18) */
+    return asked < patience_ms ? asked
+                               : patience_ms; /* never beyond what the client waits (OF-18) */
 }
 
 /* true: parked, not to be touched any more. */

@@ -1,13 +1,13 @@
 /*
  * Sending: checks the target, appends, waits for what was promised, answers (RocketMQ's
- * SendMessageProcessor). Records of a SendRecords request are checked and completed in the received buffer
- * and written from there: the body is never copied.
+ * SendMessageProcessor). Records of a SendRecords request are checked and completed in the received
+ * buffer and written from there: the body is never copied.
  *
- *   check target ─► check records ─► store_append ─► on_appended ─┬─ ASYNC_FLUSH or no_wait ─► answer
- *                                                                 └─ SYNC_FLUSH ─► ack_wait ─► answer
+ *   check target ─► check records ─► store_append ─► on_appended ─┬─ ASYNC_FLUSH or no_wait ─►
+ * answer └─ SYNC_FLUSH ─► ack_wait ─► answer
  *
- * Failure: a refused send has changed nothing and taken no offset. FLUSH_DISK_TIMEOUT is answered with the
- * position: the message is stored, only not known to be on disk.
+ * Failure: a refused send has changed nothing and taken no offset. FLUSH_DISK_TIMEOUT is answered
+ * with the position: the message is stored, only not known to be on disk.
  */
 #include "broker/handlers/send.h"
 
@@ -30,10 +30,10 @@ static enum tern_code create_topic(struct broker *broker, struct rpc_request *re
 {
     const char *name = frame_text(rpc_request_arena(request), &target->topic);
     struct topic_config template, config = {.perm = 0};
-    const void *wanted = target->default_topic.len ? target->default_topic.data
-                                                   : (const void *)DEFAULT_TOPIC;
-    size_t wanted_len = target->default_topic.len ? target->default_topic.len
-                                                  : strlen(DEFAULT_TOPIC);
+    const void *wanted =
+        target->default_topic.len ? target->default_topic.data : (const void *)DEFAULT_TOPIC;
+    size_t wanted_len =
+        target->default_topic.len ? target->default_topic.len : strlen(DEFAULT_TOPIC);
     if (topics_find(broker->topics, name, target->topic.len, &config))
         return TERN_OK; /* another send was first */
     if (!topics_find(broker->topics, wanted, wanted_len, &template) ||
@@ -42,8 +42,8 @@ static enum tern_code create_topic(struct broker *broker, struct rpc_request *re
                          "topic %s does not exist on %s and cannot be made from the template: "
                          "create it with mqadmin updateTopic",
                          name, broker->config.broker_name);
-    int32_t queues = target->default_topic_queues > 0 ? target->default_topic_queues
-                                                      : AUTO_CREATE_QUEUES;
+    int32_t queues =
+        target->default_topic_queues > 0 ? target->default_topic_queues : AUTO_CREATE_QUEUES;
     if (queues > template.write_queues)
         queues = template.write_queues;
     memcpy(config.name, name, target->topic.len + 1);
@@ -85,8 +85,8 @@ static void send_again(struct broker *broker, struct rpc_request *request)
 static bool choose_queue(struct send *send, const struct send_target *target,
                          const struct topic_config *topic)
 {
-    int32_t most = topic->write_queues > topic->read_queues ? topic->write_queues
-                                                            : topic->read_queues;
+    int32_t most =
+        topic->write_queues > topic->read_queues ? topic->write_queues : topic->read_queues;
     if (target->queue_id >= most || target->queue_id < -1) {
         rpc_reply_error(send->request, TERN_INVALID,
                         "queue_id %" PRId32 " of topic %s is out of range: -1 or 0..%" PRId32,
@@ -95,10 +95,9 @@ static bool choose_queue(struct send *send, const struct send_target *target,
     }
     send->queue_id = target->queue_id;
     if (send->queue_id < 0)
-        send->queue_id = topic->write_queues > 0
-                             ? (int32_t)rng_below(send->broker->env.rng,
-                                                  (uint64_t)topic->write_queues)
-                             : 0;
+        send->queue_id = topic->write_queues > 0 ? (int32_t)rng_below(send->broker->env.rng,
+                                                                      (uint64_t)topic->write_queues)
+                                                 : 0;
     return true;
 }
 
@@ -130,8 +129,8 @@ struct send *send_begin(struct broker *broker, struct rpc_request *request,
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the send");
         return NULL;
     }
-    *send = (struct send){.broker = broker, .request = request, .topic = name,
-                          .topic_len = target->topic.len};
+    *send = (struct send){
+        .broker = broker, .request = request, .topic = name, .topic_len = target->topic.len};
     if (topic_send_forbidden(name, send->topic_len)) {
         rpc_reply_error(request, TERN_NO_PERMISSION, "clients may not send to system topic %s",
                         name);
@@ -153,8 +152,8 @@ struct send *send_begin(struct broker *broker, struct rpc_request *request,
     }
     if (!choose_queue(send, target, &topic))
         return NULL;
-    code = store_queue_ref(broker->store, name, send->topic_len, send->queue_id,
-                           &send->append.queue);
+    code =
+        store_queue_ref(broker->store, name, send->topic_len, send->queue_id, &send->append.queue);
     if (code != TERN_OK) {
         rpc_reply_error(request, code, "queue %" PRId32 " of topic %s cannot be opened",
                         send->queue_id, name);
@@ -200,7 +199,8 @@ static void on_durable(struct ack_entry *ack, enum tern_code code)
                         "read-only now, see its log");
 }
 
-/* The answer must come before the sender gives up, or a stored message looks like a failure (HA-12). */
+/* The answer must come before the sender gives up, or a stored message looks like a failure
+ * (HA-12). */
 static int64_t answer_deadline_ns(const struct send *send)
 {
     const struct rpc_request *request = send->request;
@@ -259,8 +259,7 @@ static const char *check_props(const struct broker *broker, const struct record 
     bool cluster = false;
     if (memchr(record->props, 0, record->props_len))
         return "a NUL byte in the properties";
-    for (size_t cursor = 0;
-         props_next(record->props, record->props_len, &cursor, &name, &value);) {
+    for (size_t cursor = 0; props_next(record->props, record->props_len, &cursor, &name, &value);) {
         if (name.len == sizeof PROP_CLUSTER - 1 && !memcmp(name.ptr, PROP_CLUSTER, name.len))
             cluster = value.len == strlen(broker->config.cluster_name) &&
                       !memcmp(value.ptr, broker->config.cluster_name, value.len);

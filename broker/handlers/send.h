@@ -13,8 +13,8 @@ struct send {
     struct rpc_request *request;
     const char *topic; /* terminated, checked */
     size_t topic_len;
-    int32_t queue_id;  /* decided */
-    bool no_wait;      /* WAIT=false: answer when appended */
+    int32_t queue_id; /* decided */
+    bool no_wait;     /* WAIT=false: answer when appended */
     struct store_append append;
     struct ack_entry ack;
 };
@@ -27,14 +27,15 @@ struct send_target {
 };
 
 /*
- * Checks broker, topic, permission and queue. On success *out is filled but for the append's records.
- * On failure the request was answered, or handed to the admin lane to create the topic and be handled again:
- * NULL comes back and the caller returns.
+ * Checks broker, topic, permission and queue. On success *out is filled but for the append's
+ * records. On failure the request was answered, or handed to the admin lane to create the topic and
+ * be handled again: NULL comes back and the caller returns.
  */
 struct send *send_begin(struct broker *broker, struct rpc_request *request,
                         const struct send_target *target);
 
-/* Appends whole, checked records of the send's queue; answers the request in time. Takes everything. */
+/* Appends whole, checked records of the send's queue; answers the request in time. Takes
+ * everything. */
 void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Sending in plain fields, for simple clients and for whatever prepared records do not offer: the broker
- * encodes the record itself. The stored properties lose WAIT (it is honoured) and gain CLUSTER, as
- * RocketMQ's SendMessageProcessor does.
+ * Sending in plain fields, for simple clients and for whatever prepared records do not offer: the
+ * broker encodes the record itself. The stored properties lose WAIT (it is honoured) and gain
+ * CLUSTER, as RocketMQ's SendMessageProcessor does.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -55,9 +55,10 @@ static bool check_fields(struct broker *broker, struct rpc_request *request)
                         request->payload_size, broker->config.max_message_bytes);
     } else if (wanted->properties.len > RECORD_PROPS_MAX) {
         rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
-                        "properties of %zu bytes are above the limit of %d",
-                        wanted->properties.len, RECORD_PROPS_MAX);
-    } else if (wanted->properties.len && memchr(wanted->properties.data, 0, wanted->properties.len)) {
+                        "properties of %zu bytes are above the limit of %d", wanted->properties.len,
+                        RECORD_PROPS_MAX);
+    } else if (wanted->properties.len &&
+               memchr(wanted->properties.data, 0, wanted->properties.len)) {
         /* Recovery takes a NUL there for bytes that never reached the disk. */
         rpc_reply_error(request, TERN_MESSAGE_ILLEGAL, "properties hold a NUL byte");
     } else if (wanted->sys_flag & ~allowed) {

@@ -1,6 +1,6 @@
 /*
- * What a broker tells about itself: runtime figures with RocketMQ's key names where it has them (facts
- * 8.13), and our own; all values are text, offsets carry their unit in the key.
+ * What a broker tells about itself: runtime figures with RocketMQ's key names where it has them
+ * (facts 8.13), and our own; all values are text, offsets carry their unit in the key.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,10 +1,11 @@
 /*
  * Consumers (RocketMQ's DefaultMQPushConsumer and DefaultMQPullConsumer).
  *
- * A push consumer is a member of a group: the topic's queues are shared among the members, messages are
- * pulled for you and handed to your listener by a pool of threads, progress is kept at the broker. The
- * commit point of a queue is always its lowest unfinished offset: after a crash messages come again, none
- * is skipped. A pull consumer asks for what it wants and keeps its own offsets.
+ * A push consumer is a member of a group: the topic's queues are shared among the members, messages
+ * are pulled for you and handed to your listener by a pool of threads, progress is kept at the
+ * broker. The commit point of a queue is always its lowest unfinished offset: after a crash
+ * messages come again, none is skipped. A pull consumer asks for what it wants and keeps its own
+ * offsets.
  */
 #ifndef TERN_CONSUMER_H
 #define TERN_CONSUMER_H
@@ -19,7 +20,8 @@ enum tern_consume_from { TERN_FROM_LAST, TERN_FROM_FIRST, TERN_FROM_TIMESTAMP };
 
 struct tern_consumer_options;
 
-/* NULL without memory. Setters: TERN_INVALID outside the range, the old value stays; texts are copied. */
+/* NULL without memory. Setters: TERN_INVALID outside the range, the old value stays; texts are
+ * copied. */
 TERN_API struct tern_consumer_options *tern_consumer_options_create(void);
 TERN_API void tern_consumer_options_destroy(struct tern_consumer_options *options);
 /* As for producers: "host:port;host:port", default NAMESRV_ADDR. */
@@ -32,8 +34,8 @@ TERN_API enum tern_code tern_consumer_options_group(struct tern_consumer_options
 TERN_API enum tern_code tern_consumer_options_instance(struct tern_consumer_options *options,
                                                        const char *name);
 /*
- * Where a group without progress begins: TERN_FROM_LAST (default), TERN_FROM_FIRST, or at a store time in
- * ms since 1970. A group with progress goes on there.
+ * Where a group without progress begins: TERN_FROM_LAST (default), TERN_FROM_FIRST, or at a store
+ * time in ms since 1970. A group with progress goes on there.
  */
 TERN_API enum tern_code tern_consumer_options_from(struct tern_consumer_options *options,
                                                    enum tern_consume_from from,
@@ -48,8 +50,8 @@ TERN_API enum tern_code tern_consumer_options_consume_batch(struct tern_consumer
 TERN_API enum tern_code tern_consumer_options_threads(struct tern_consumer_options *options,
                                                       int threads);
 /* Messages cached per queue before pulling pauses: 1…65,535, default 1000. */
-TERN_API enum tern_code
-tern_consumer_options_pull_threshold(struct tern_consumer_options *options, int messages);
+TERN_API enum tern_code tern_consumer_options_pull_threshold(struct tern_consumer_options *options,
+                                                             int messages);
 /* Bytes cached per queue: 1 MiB…1 GiB, default 100 MiB. */
 TERN_API enum tern_code
 tern_consumer_options_pull_threshold_bytes(struct tern_consumer_options *options,
@@ -74,8 +76,9 @@ struct tern_push_consumer;
 enum tern_consume_result { TERN_CONSUME_SUCCESS, TERN_RECONSUME_LATER };
 
 /*
- * Your code. messages are of one queue, in order, borrowed for the call. Returning TERN_RECONSUME_LATER
- * sends all of them back for a later try. @thread one of the consumer's pool; may block
+ * Your code. messages are of one queue, in order, borrowed for the call. Returning
+ * TERN_RECONSUME_LATER sends all of them back for a later try. @thread one of the consumer's pool;
+ * may block
  */
 typedef enum tern_consume_result (*tern_message_listener)(
     void *arg, const struct tern_message *const *messages, size_t count);
@@ -97,9 +100,10 @@ TERN_API enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer
 TERN_API enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
                                                     tern_message_listener listener, void *arg);
 /*
- * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created before in
- * this client instance; TERN_STATE: no listener, no subscription, or started already. After a failure the
- * consumer is in the state "start failed" and can only be destroyed. Blocks up to a few seconds.
+ * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created
+ * before in this client instance; TERN_STATE: no listener, no subscription, or started already.
+ * After a failure the consumer is in the state "start failed" and can only be destroyed. Blocks up
+ * to a few seconds.
  */
 TERN_API enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer,
                                                  struct tern_error *err);
@@ -107,8 +111,8 @@ TERN_API enum tern_code tern_push_consumer_start(struct tern_push_consumer *cons
 TERN_API enum tern_code tern_push_consumer_suspend(struct tern_push_consumer *consumer);
 TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *consumer);
 /*
- * Stops pulling, waits at most timeout_ms for listeners that run, commits progress, leaves the group.
- * Must not be called from a listener (TERN_STATE).
+ * Stops pulling, waits at most timeout_ms for listeners that run, commits progress, leaves the
+ * group. Must not be called from a listener (TERN_STATE).
  */
 TERN_API enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer,
                                                     int64_t timeout_ms);
@@ -116,8 +120,8 @@ TERN_API void tern_push_consumer_destroy(struct tern_push_consumer *consumer);
 
 struct tern_consumer_stats {
     uint64_t pulled, consumed, failed, sent_back, duplicates_dropped;
-    uint32_t queues;   /* owned now */
-    uint32_t cached;   /* messages waiting or running */
+    uint32_t queues; /* owned now */
+    uint32_t cached; /* messages waiting or running */
     uint64_t flow_controlled;
 };
 TERN_API void tern_push_consumer_stats(struct tern_push_consumer *consumer,
@@ -155,20 +159,19 @@ TERN_API enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *con
                                                   size_t cap, size_t *count,
                                                   struct tern_error *err);
 /*
- * Pulls up to max_messages (1…1024) from an offset, waiting at the broker up to wait_ms (0: not at all,
- * at most 60,000) for something to come. expression as in subscribe.
+ * Pulls up to max_messages (1…1024) from an offset, waiting at the broker up to wait_ms (0: not at
+ * all, at most 60,000) for something to come. expression as in subscribe.
  */
-TERN_API enum tern_code tern_pull_consumer_pull(struct tern_pull_consumer *consumer,
-                                                const struct tern_queue *queue,
-                                                const char *expression, int64_t offset,
-                                                int max_messages, int64_t wait_ms,
-                                                struct tern_pull_result *result,
-                                                struct tern_error *err);
+TERN_API enum tern_code
+tern_pull_consumer_pull(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
+                        const char *expression, int64_t offset, int max_messages, int64_t wait_ms,
+                        struct tern_pull_result *result, struct tern_error *err);
 TERN_API void tern_pull_result_clear(struct tern_pull_result *result);
 
-/* code TERN_OK: result is the callee's to clear; else NULL. @thread the client's transport: must not wait */
-typedef void (*tern_pull_callback)(void *arg, enum tern_code code,
-                                   struct tern_pull_result *result, const struct tern_error *err);
+/* code TERN_OK: result is the callee's to clear; else NULL. @thread the client's transport: must
+ * not wait */
+typedef void (*tern_pull_callback)(void *arg, enum tern_code code, struct tern_pull_result *result,
+                                   const struct tern_error *err);
 TERN_API enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer *consumer,
                                                       const struct tern_queue *queue,
                                                       const char *expression, int64_t offset,
@@ -185,7 +188,8 @@ TERN_API enum tern_code tern_pull_consumer_range(struct tern_pull_consumer *cons
 TERN_API enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *consumer,
                                                   const struct tern_queue *queue, int64_t store_ms,
                                                   int64_t *offset, struct tern_error *err);
-/* The group's progress: TERN_QUERY_NOT_FOUND when it has none; other errors mean unknown, never "none". */
+/* The group's progress: TERN_QUERY_NOT_FOUND when it has none; other errors mean unknown, never
+ * "none". */
 TERN_API enum tern_code tern_pull_consumer_committed(struct tern_pull_consumer *consumer,
                                                      const struct tern_queue *queue,
                                                      int64_t *offset, struct tern_error *err);

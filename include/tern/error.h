@@ -2,8 +2,8 @@
  * Errors of TernMQ: one enum for the whole product, 0 is success.
  *
  * Every function that can fail returns an enum tern_code. Many also take an optional, caller-owned
- * struct tern_error that receives the text for people: what failed, where (file, line, key, limit and its
- * value) and what to do. Passing NULL is always allowed. The struct needs no clean-up.
+ * struct tern_error that receives the text for people: what failed, where (file, line, key, limit
+ * and its value) and what to do. Passing NULL is always allowed. The struct needs no clean-up.
  */
 #ifndef TERN_ERROR_H
 #define TERN_ERROR_H
@@ -18,9 +18,9 @@ extern "C" {
 
 /*
  * One row per code: name, text, retriable.
- * retriable: the same call, made again later or at another broker, may succeed without anybody changing
- * anything. A send that failed with a retriable code may still have been stored (TERN_TIMEOUT,
- * TERN_CONNECTION_LOST): repeating it can store it twice.
+ * retriable: the same call, made again later or at another broker, may succeed without anybody
+ * changing anything. A send that failed with a retriable code may still have been stored
+ * (TERN_TIMEOUT, TERN_CONNECTION_LOST): repeating it can store it twice.
  */
 #define TERN_ERROR_TABLE(X)                                                                        \
     X(OK, "success", false)                                                                        \

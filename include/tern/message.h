@@ -1,9 +1,10 @@
 /*
  * A message: topic, body, tag, keys, properties (RocketMQ's Message and MessageExt).
  *
- * Messages are reference counted and hold their own bytes. A message that you create has one reference; a
- * message that a consumer hands you is borrowed for the call: tern_message_ref() keeps it longer. Setters
- * may be used only by the creator, before the message is sent; everything else may be called from any thread.
+ * Messages are reference counted and hold their own bytes. A message that you create has one
+ * reference; a message that a consumer hands you is borrowed for the call: tern_message_ref() keeps
+ * it longer. Setters may be used only by the creator, before the message is sent; everything else
+ * may be called from any thread.
  */
 #ifndef TERN_MESSAGE_H
 #define TERN_MESSAGE_H
@@ -29,7 +30,8 @@ struct tern_queue {
 /*
  * Creates a message for `topic` with a copy of body_size bytes (0 is legal, body may then be NULL).
  * *out is the caller's: tern_message_unref().
- * TERN_INVALID: topic's grammar (^[%|a-zA-Z0-9_-]+$, at most 127 bytes) with a text; TERN_NO_MEMORY.
+ * TERN_INVALID: topic's grammar (^[%|a-zA-Z0-9_-]+$, at most 127 bytes) with a text;
+ * TERN_NO_MEMORY.
  */
 TERN_API enum tern_code tern_message_create(const char *topic, const void *body, size_t body_size,
                                             struct tern_message **out, struct tern_error *err);
@@ -37,8 +39,8 @@ TERN_API struct tern_message *tern_message_ref(const struct tern_message *messag
 TERN_API void tern_message_unref(struct tern_message *message); /* NULL allowed */
 
 /*
- * Setters copy their text. TERN_INVALID when empty, holding \x01, \x02 or NUL, or (property) a name that is
- * reserved for the system; TERN_TOO_LARGE when all properties together exceed 32,767 bytes.
+ * Setters copy their text. TERN_INVALID when empty, holding \x01, \x02 or NUL, or (property) a name
+ * that is reserved for the system; TERN_TOO_LARGE when all properties together exceed 32,767 bytes.
  */
 TERN_API enum tern_code tern_message_set_tag(struct tern_message *message, const char *tag);
 /* One or several keys separated by spaces. */
@@ -49,7 +51,8 @@ TERN_API enum tern_code tern_message_set_property(struct tern_message *message, 
 TERN_API void tern_message_set_flag(struct tern_message *message, int32_t flag);
 /* RocketMQ's delay levels: 0 none, 1…18 for 1s … 2h. TERN_INVALID outside 0…18. */
 TERN_API enum tern_code tern_message_set_delay_level(struct tern_message *message, int level);
-/* false: the broker answers as soon as the message is appended, whatever its flush mode. Default true. */
+/* false: the broker answers as soon as the message is appended, whatever its flush mode. Default
+ * true. */
 TERN_API void tern_message_set_wait_store_ok(struct tern_message *message, bool wait);
 
 /* Texts and bytes are borrowed from the message. */
@@ -76,8 +79,9 @@ TERN_API const char *tern_message_broker_name(const struct tern_message *message
 TERN_API int32_t tern_message_queue_id(const struct tern_message *message);
 TERN_API int64_t tern_message_queue_offset(const struct tern_message *message);
 TERN_API int64_t tern_message_physical_offset(const struct tern_message *message);
-TERN_API int64_t tern_message_born_ms(const struct tern_message *message);  /* sender's wall clock */
-TERN_API int64_t tern_message_store_ms(const struct tern_message *message); /* broker's wall clock */
+TERN_API int64_t tern_message_born_ms(const struct tern_message *message); /* sender's wall clock */
+TERN_API int64_t
+tern_message_store_ms(const struct tern_message *message); /* broker's wall clock */
 TERN_API const char *tern_message_born_host(const struct tern_message *message);
 TERN_API const char *tern_message_store_host(const struct tern_message *message);
 TERN_API int tern_message_reconsume_times(const struct tern_message *message);

@@ -1,18 +1,20 @@
 /*
  * A producer sends messages to a topic's queues (RocketMQ's DefaultMQProducer).
  *
- * Life: options → create → start → send … → shutdown → destroy. A call in the wrong state gives TERN_STATE
- * and names the state. All sends may be called from any thread at the same time. Callbacks come on the
- * client's transport threads: they must not wait, and must not call the waiting functions of this library
- * (start, shutdown, the synchronous sends); asynchronous sends are allowed in them.
+ * Life: options → create → start → send … → shutdown → destroy. A call in the wrong state gives
+ * TERN_STATE and names the state. All sends may be called from any thread at the same time.
+ * Callbacks come on the client's transport threads: they must not wait, and must not call the
+ * waiting functions of this library (start, shutdown, the synchronous sends); asynchronous sends
+ * are allowed in them.
  *
- * Order: sends that name their queue (…_to, …_select) reach it in the order of the calls, one frame in
- * flight per queue, retries included. Other sends choose a queue round robin and promise no order.
+ * Order: sends that name their queue (…_to, …_select) reach it in the order of the calls, one frame
+ * in flight per queue, retries included. Other sends choose a queue round robin and promise no
+ * order.
  *
- * Retries: a send without a named queue is tried again (default twice) at another queue, another broker
- * first, when it failed with a retriable code or TOPIC_NOT_EXIST, SYSTEM_ERROR, NO_PERMISSION of a stale
- * route, all within one timeout. The same message may then be stored twice: it keeps its message id.
- * A send to a named queue is tried once.
+ * Retries: a send without a named queue is tried again (default twice) at another queue, another
+ * broker first, when it failed with a retriable code or TOPIC_NOT_EXIST, SYSTEM_ERROR,
+ * NO_PERMISSION of a stale route, all within one timeout. The same message may then be stored
+ * twice: it keeps its message id. A send to a named queue is tried once.
  */
 #ifndef TERN_PRODUCER_H
 #define TERN_PRODUCER_H
@@ -54,7 +56,8 @@ TERN_API enum tern_code tern_producer_options_max_in_flight(struct tern_producer
 
 /* What happened to one message or batch. */
 struct tern_send_result {
-    /* TERN_OK; or stored all the same: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE */
+    /* TERN_OK; or stored all the same: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
+     */
     enum tern_code status;
     struct tern_queue queue;
     int64_t queue_offset; /* of the first message of a batch */
@@ -63,34 +66,36 @@ struct tern_send_result {
 };
 
 /*
- * TERN_INVALID without any nameserver (option or NAMESRV_ADDR). Does not connect. *out is the caller's.
+ * TERN_INVALID without any nameserver (option or NAMESRV_ADDR). Does not connect. *out is the
+ * caller's.
  */
 TERN_API enum tern_code tern_producer_create(const struct tern_producer_options *options,
                                              struct tern_producer **out, struct tern_error *err);
-/* Makes the client instance run; succeeds also when no nameserver is reachable now. Blocks briefly. */
+/* Makes the client instance run; succeeds also when no nameserver is reachable now. Blocks briefly.
+ */
 TERN_API enum tern_code tern_producer_start(struct tern_producer *producer, struct tern_error *err);
 /* Waits (at most the send timeout) for sends under way, then says goodbye to the brokers. */
 TERN_API void tern_producer_shutdown(struct tern_producer *producer);
 TERN_API void tern_producer_destroy(struct tern_producer *producer); /* shuts down; NULL allowed */
 
 /*
- * Sends and waits for the broker's answer, at most the send timeout. TERN_OK: result->status tells whether
- * flush and replica were confirmed too (a status other than TERN_OK is stored but not confirmed).
- * Errors: TOPIC_NOT_EXIST, MESSAGE_ILLEGAL, TOO_LARGE, NO_PERMISSION, SERVICE_NOT_AVAILABLE (disk full,
- * read-only), UNREACHABLE, TIMEOUT and CONNECTION_LOST (stored or not: unknown), STATE. The message stays
- * the caller's; it gets its message id.
+ * Sends and waits for the broker's answer, at most the send timeout. TERN_OK: result->status tells
+ * whether flush and replica were confirmed too (a status other than TERN_OK is stored but not
+ * confirmed). Errors: TOPIC_NOT_EXIST, MESSAGE_ILLEGAL, TOO_LARGE, NO_PERMISSION,
+ * SERVICE_NOT_AVAILABLE (disk full, read-only), UNREACHABLE, TIMEOUT and CONNECTION_LOST (stored or
+ * not: unknown), STATE. The message stays the caller's; it gets its message id.
  */
 TERN_API enum tern_code tern_producer_send(struct tern_producer *producer,
                                            struct tern_message *message,
-                                           struct tern_send_result *result,
-                                           struct tern_error *err);
+                                           struct tern_send_result *result, struct tern_error *err);
 /* To a given queue, in order; tried once. */
 TERN_API enum tern_code tern_producer_send_to(struct tern_producer *producer,
                                               struct tern_message *message,
                                               const struct tern_queue *queue,
                                               struct tern_send_result *result,
                                               struct tern_error *err);
-/* Chooses among the topic's `count` (≥ 1) writable queues, sorted by broker and id; returns an index. */
+/* Chooses among the topic's `count` (≥ 1) writable queues, sorted by broker and id; returns an
+ * index. */
 typedef size_t (*tern_queue_selector)(void *arg, const struct tern_message *message,
                                       const struct tern_queue *queues, size_t count);
 /* By a hash of a text key, RocketMQ's SelectMessageQueueByHash: arg is the terminated key. */
@@ -102,8 +107,9 @@ TERN_API enum tern_code tern_producer_send_select(struct tern_producer *producer
                                                   struct tern_send_result *result,
                                                   struct tern_error *err);
 /*
- * Several messages of one topic as one unit to one queue: all stored or none. No delay levels. TERN_INVALID
- * when topics differ; TERN_TOO_LARGE above the limit of one message (split it yourself). queue may be NULL.
+ * Several messages of one topic as one unit to one queue: all stored or none. No delay levels.
+ * TERN_INVALID when topics differ; TERN_TOO_LARGE above the limit of one message (split it
+ * yourself). queue may be NULL.
  */
 TERN_API enum tern_code tern_producer_send_batch(struct tern_producer *producer,
                                                  struct tern_message *const *messages, size_t count,
@@ -112,16 +118,17 @@ TERN_API enum tern_code tern_producer_send_batch(struct tern_producer *producer,
                                                  struct tern_error *err);
 
 /*
- * Called exactly once per accepted asynchronous send. code TERN_OK: result as above; else err says why.
+ * Called exactly once per accepted asynchronous send. code TERN_OK: result as above; else err says
+ * why.
  * @thread the client's transport
  */
 typedef void (*tern_send_callback)(void *arg, enum tern_code code,
                                    const struct tern_send_result *result,
                                    const struct tern_error *err);
 /*
- * Asynchronous: returns at once. TERN_OK: accepted, `done` will come. TERN_LIMIT: too many in flight,
- * nothing happens, try again after a callback. The library keeps its own references to the messages.
- * queue NULL: round robin with retries. count 1 is a single send.
+ * Asynchronous: returns at once. TERN_OK: accepted, `done` will come. TERN_LIMIT: too many in
+ * flight, nothing happens, try again after a callback. The library keeps its own references to the
+ * messages. queue NULL: round robin with retries. count 1 is a single send.
  */
 TERN_API enum tern_code tern_producer_send_async(struct tern_producer *producer,
                                                  struct tern_message *const *messages, size_t count,
@@ -135,7 +142,8 @@ TERN_API enum tern_code tern_producer_send_oneway(struct tern_producer *producer
 
 /*
  * The topic's writable queues now, sorted. Fills up to cap and sets *count to how many there are.
- * TERN_TOPIC_NOT_EXIST, TERN_UNREACHABLE. Blocks up to the send timeout when the route is not known yet.
+ * TERN_TOPIC_NOT_EXIST, TERN_UNREACHABLE. Blocks up to the send timeout when the route is not known
+ * yet.
  */
 TERN_API enum tern_code tern_producer_queues(struct tern_producer *producer, const char *topic,
                                              struct tern_queue *queues, size_t cap, size_t *count,

@@ -158,8 +158,7 @@ enum tern_code admin_brokers(struct admin *admin, const char *cluster, bool mast
 }
 
 enum tern_code admin_topic_brokers(struct admin *admin, const char *topic, bool masters_only,
-                                   struct admin_broker **out, size_t *count,
-                                   struct tern_error *err)
+                                   struct admin_broker **out, size_t *count, struct tern_error *err)
 {
     Tern__Wire__RouteRequest body = TERN__WIRE__ROUTE_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;

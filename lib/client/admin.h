@@ -20,7 +20,8 @@ struct instance *admin_instance(struct admin *admin);
 /* One request to a nameserver (walking on at failure); see instance_namesrv_call. */
 MUST_CHECK enum tern_code admin_call_namesrv(struct admin *admin, TernRequest *request,
                                              struct rpc_call **out, struct tern_error *err);
-/* To every nameserver, since they share nothing: the first error is returned, the others are still told. */
+/* To every nameserver, since they share nothing: the first error is returned, the others are still
+ * told. */
 MUST_CHECK enum tern_code admin_call_namesrvs(struct admin *admin, TernRequest *request,
                                               struct tern_error *err);
 /* One request to the broker at an address. */
@@ -34,9 +35,9 @@ struct admin_broker {
     int64_t id;
 };
 /*
- * Brokers that the nameserver knows, sorted by cluster, name and id; cluster NULL: all. malloc'ed, free().
- * masters_only leaves out ids other than 0. TERN_NOT_FOUND: none, with a text that names cluster and
- * nameserver.
+ * Brokers that the nameserver knows, sorted by cluster, name and id; cluster NULL: all. malloc'ed,
+ * free(). masters_only leaves out ids other than 0. TERN_NOT_FOUND: none, with a text that names
+ * cluster and nameserver.
  */
 MUST_CHECK enum tern_code admin_brokers(struct admin *admin, const char *cluster, bool masters_only,
                                         struct admin_broker **out, size_t *count,
@@ -51,7 +52,8 @@ MUST_CHECK enum tern_code admin_update_topic(struct admin *admin, const char *ad
                                              const char *topic, int32_t read_queues,
                                              int32_t write_queues, int32_t perm,
                                              struct tern_error *err);
-/* Waits until the nameserver's route shows the topic on `brokers` brokers; TERN_TIMEOUT after timeout_ms. */
+/* Waits until the nameserver's route shows the topic on `brokers` brokers; TERN_TIMEOUT after
+ * timeout_ms. */
 MUST_CHECK enum tern_code admin_wait_route(struct admin *admin, const char *topic, size_t brokers,
                                            int64_t timeout_ms, struct tern_error *err);
 

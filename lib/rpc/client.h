@@ -1,6 +1,6 @@
 /*
- * Calling servers: one peer per address, shared by everybody who talks to it. Calls have deadlines, are
- * never repeated here, and end at once when the connection goes.
+ * Calling servers: one peer per address, shared by everybody who talks to it. Calls have deadlines,
+ * are never repeated here, and end at once when the connection goes.
  */
 #ifndef RPC_CLIENT_H
 #define RPC_CLIENT_H
@@ -13,9 +13,10 @@ struct rpc_call;
 
 struct rpc_client_options {
     size_t max_message_bytes;
-    int64_t connect_wait_ms;  /* a call to a peer that is down waits that long for it, then UNREACHABLE */
+    int64_t connect_wait_ms; /* a call to a peer that is down waits that long for it, then
+                                UNREACHABLE */
     int64_t reconnect_min_ms, reconnect_max_ms;
-    const char *client_id;    /* put into every request; may be empty */
+    const char *client_id; /* put into every request; may be empty */
     void *arg;
     /* A peer's connection came or went. @thread link's @locks none */
     void (*on_peer_state)(void *arg, struct rpc_peer *peer, bool up);
@@ -24,7 +25,8 @@ struct rpc_client_options {
 MUST_CHECK enum tern_code rpc_client_create(const struct env *env, struct link *link,
                                             const struct rpc_client_options *options,
                                             struct rpc_client **out);
-/* Cancels calls, waits for their callbacks, closes connections. All peers must be unref'd. @thread not-link */
+/* Cancels calls, waits for their callbacks, closes connections. All peers must be unref'd. @thread
+ * not-link */
 void rpc_client_destroy(struct rpc_client *client);
 
 /* The peer at "host:port", dialled when it is new. Unref'd peers close after a minute of disuse. */
@@ -36,8 +38,9 @@ const char *rpc_peer_address(const struct rpc_peer *peer);
 bool rpc_peer_up(const struct rpc_peer *peer);
 
 /*
- * A call: made, its payload filled, started, and freed by whoever holds the last reference. The starter's
- * reference goes to the callback, which unrefs or keeps it (messages of a pull borrow from it).
+ * A call: made, its payload filled, started, and freed by whoever holds the last reference. The
+ * starter's reference goes to the callback, which unrefs or keeps it (messages of a pull borrow
+ * from it).
  */
 struct rpc_call {
     /* set when done */
@@ -45,11 +48,12 @@ struct rpc_call {
     const TernResponse *response; /* borrowed from the call */
     const uint8_t *payload;
     size_t payload_size;
-    struct tern_error error;      /* text when status or response->code is not success */
-    void *user;                   /* the caller's */
+    struct tern_error error; /* text when status or response->code is not success */
+    void *user;              /* the caller's */
 };
 
-/* TERN_NO_MEMORY, TERN_LIMIT (too many calls to this peer), TERN_TOO_LARGE (payload above the peer's limit). */
+/* TERN_NO_MEMORY, TERN_LIMIT (too many calls to this peer), TERN_TOO_LARGE (payload above the
+ * peer's limit). */
 MUST_CHECK enum tern_code rpc_call_create(struct rpc_peer *peer, size_t payload_cap,
                                           struct rpc_call **out);
 uint8_t *rpc_call_payload(struct rpc_call *call);
@@ -59,20 +63,22 @@ void rpc_call_unref(struct rpc_call *call); /* also for one that was never start
 typedef void (*rpc_done_fn)(struct rpc_call *call, void *arg);
 
 /*
- * Sends header (version, timeout and client id are filled in here) and the first payload_size bytes; `done`
- * is called exactly once, never from within, on a link thread. The header is packed before this returns.
+ * Sends header (version, timeout and client id are filled in here) and the first payload_size
+ * bytes; `done` is called exactly once, never from within, on a link thread. The header is packed
+ * before this returns.
  */
 void rpc_call_start(struct rpc_call *call, TernRequest *header, size_t payload_size,
                     int64_t timeout_ms, rpc_done_fn done, void *arg);
 
 /*
- * The code of a finished call: transport status, else the response's code as tern_code; text in call->error.
+ * The code of a finished call: transport status, else the response's code as tern_code; text in
+ * call->error.
  */
 enum tern_code rpc_call_result(const struct rpc_call *call);
 
 /*
- * Start and wait. *out (may be NULL) is the caller's when the function returns TERN_OK, and also on failure
- * when an answer came (its body may matter); else NULL. @thread not-link @locks none
+ * Start and wait. *out (may be NULL) is the caller's when the function returns TERN_OK, and also on
+ * failure when an answer came (its body may matter); else NULL. @thread not-link @locks none
  */
 MUST_CHECK enum tern_code rpc_call_wait(struct rpc_peer *peer, TernRequest *header,
                                         const void *payload, size_t payload_size,

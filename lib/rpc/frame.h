@@ -1,6 +1,7 @@
 /*
- * Frames: header length 4 bytes big-endian | protobuf header | payload. Built in one buffer: headroom for
- * the header is left in front of the payload, and what is not needed of it is trimmed off.
+ * Frames: header length 4 bytes big-endian | protobuf header | payload. Built in one buffer:
+ * headroom for the header is left in front of the payload, and what is not needed of it is trimmed
+ * off.
  */
 #ifndef RPC_FRAME_H
 #define RPC_FRAME_H
@@ -22,7 +23,8 @@ enum {
 /* What a frame may hold: body, properties and record envelope above maxMessageSize. */
 size_t frame_max_bytes(int64_t max_message_bytes);
 
-/* Unpack into memory of the arena; NULL with a text when malformed or over budget. Borrow from `msg`. */
+/* Unpack into memory of the arena; NULL with a text when malformed or over budget. Borrow from
+ * `msg`. */
 TernRequest *frame_unpack_request(struct arena *arena, const uint8_t *frame, size_t size,
                                   const uint8_t **payload, size_t *payload_size,
                                   struct tern_error *err);
@@ -32,9 +34,9 @@ TernResponse *frame_unpack_response(struct arena *arena, const uint8_t *frame, s
 
 /*
  * A frame under construction: reserve the payload, fill it, then finish with the header.
- * frame_reserve(): room for payload_cap bytes behind FRAME_HEADROOM_BYTES; frame_payload() is where to write.
- * frame_finish_*(): packs the header in front of payload_size bytes (≤ cap); a header larger than the
- * headroom costs one copy. On failure the message is freed.
+ * frame_reserve(): room for payload_cap bytes behind FRAME_HEADROOM_BYTES; frame_payload() is where
+ * to write. frame_finish_*(): packs the header in front of payload_size bytes (≤ cap); a header
+ * larger than the headroom costs one copy. On failure the message is freed.
  */
 MUST_CHECK enum tern_code frame_reserve(struct link *link, size_t payload_cap,
                                         struct link_msg **out);

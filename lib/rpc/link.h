@@ -2,9 +2,9 @@
  * A link: how frames travel between processes. A table of operations with two implementations: NNG
  * (link_nng.c, the only file that includes NNG) and a simulated network in tests/sim.
  *
- * Messages are opaque buffers with a body that grows at its end and shrinks at its front without copying.
- * Every message has exactly one owner. Callbacks come on the link's own threads and must not wait; they may
- * call every function of this header but the ones marked @thread not-link.
+ * Messages are opaque buffers with a body that grows at its end and shrinks at its front without
+ * copying. Every message has exactly one owner. Callbacks come on the link's own threads and must
+ * not wait; they may call every function of this header but the ones marked @thread not-link.
  *
  *   server                                      client
  *   link_listen ──► on_request(rq)              link_dial ──► on_up / on_down
@@ -36,19 +36,21 @@ struct link_peer {
 struct link_listen_options {
     const char *address; /* "127.0.0.1:10911", "[::1]:10911"; port 0: any free one */
     size_t max_message_bytes;
-    uint32_t max_peers;             /* further connections are closed */
-    uint32_t max_requests;          /* unanswered ones in all */
+    uint32_t max_peers;    /* further connections are closed */
+    uint32_t max_requests; /* unanswered ones in all */
     uint32_t max_requests_per_peer;
-    int64_t reply_timeout_ms;       /* a reply not taken by then closes the peer's connection */
-    int64_t idle_close_ms;          /* a peer without any request for so long is closed; 0: never */
+    int64_t reply_timeout_ms; /* a reply not taken by then closes the peer's connection */
+    int64_t idle_close_ms;    /* a peer without any request for so long is closed; 0: never */
     void *arg;
-    /* A request came; it is answered by exactly one link_reply(), at any time, on any thread. @thread nng */
+    /* A request came; it is answered by exactly one link_reply(), at any time, on any thread.
+     * @thread nng */
     void (*on_request)(void *arg, struct link_request *request);
-    /* A peer came or went; its unanswered requests may be answered to nobody or dropped. @thread link's, in order */
+    /* A peer came or went; its unanswered requests may be answered to nobody or dropped. @thread
+     * link's, in order */
     void (*on_peer)(void *arg, const struct link_peer *peer, bool up);
     /*
-     * The caps are nearly reached: the owner should answer its oldest parked requests, of this peer when
-     * peer is not NULL, else of any. @thread nng
+     * The caps are nearly reached: the owner should answer its oldest parked requests, of this peer
+     * when peer is not NULL, else of any. @thread nng
      */
     void (*on_pressure)(void *arg, const struct link_peer *peer);
 };
@@ -58,15 +60,17 @@ struct link_dial_options {
     size_t max_message_bytes;
     int64_t reconnect_min_ms, reconnect_max_ms; /* back-off with jitter, grows by doubling */
     int64_t attempt_timeout_ms;                 /* one connection attempt */
-    int64_t connect_wait_ms; /* a call without a connection ends UNREACHABLE then; 0: at its deadline */
+    int64_t
+        connect_wait_ms; /* a call without a connection ends UNREACHABLE then; 0: at its deadline */
     void *arg;
-    /* The connection came up or went down, or an attempt failed (down without up). @thread link's, in order */
+    /* The connection came up or went down, or an attempt failed (down without up). @thread link's,
+     * in order */
     void (*on_state)(void *arg, bool up);
 };
 
 /*
- * status TERN_OK: reply is the callee's. Else NULL: TIMEOUT, CONNECTION_LOST, UNREACHABLE (never sent),
- * CANCELED, LIMIT, TOO_LARGE, NO_MEMORY. @thread link's @locks none
+ * status TERN_OK: reply is the callee's. Else NULL: TIMEOUT, CONNECTION_LOST, UNREACHABLE (never
+ * sent), CANCELED, LIMIT, TOO_LARGE, NO_MEMORY. @thread link's @locks none
  */
 typedef void (*link_done_fn)(void *arg, enum tern_code status, struct link_msg *reply);
 
@@ -89,8 +93,8 @@ struct link_ops {
     void (*reply)(struct link_request *, struct link_msg *);
     void (*peer_close)(struct link_listener *, uint64_t peer_id);
 
-    enum tern_code (*dial)(struct link *, const struct link_dial_options *,
-                           struct link_conn **out, struct tern_error *err);
+    enum tern_code (*dial)(struct link *, const struct link_dial_options *, struct link_conn **out,
+                           struct tern_error *err);
     void (*call)(struct link_conn *, struct link_msg *, int64_t deadline_ns, link_done_fn done,
                  void *arg);
     void (*conn_retry_now)(struct link_conn *);
@@ -119,15 +123,15 @@ void link_msg_trim(struct link *link, struct link_msg *msg, size_t front_bytes);
 void link_msg_chop(struct link *link, struct link_msg *msg, size_t end_bytes);
 
 /*
- * TERN_IN_USE: the address is taken; TERN_INVALID: it does not parse or is not this machine's. Options are
- * copied; on_* may come before this returns, *out is set by then.
+ * TERN_IN_USE: the address is taken; TERN_INVALID: it does not parse or is not this machine's.
+ * Options are copied; on_* may come before this returns, *out is set by then.
  */
 MUST_CHECK enum tern_code link_listen(struct link *link, const struct link_listen_options *options,
                                       struct link_listener **out, struct tern_error *err);
 uint16_t link_listener_port(struct link *link, const struct link_listener *listener);
 /*
- * Stops accepting, drops peers and unanswered requests: their link_reply() must still be called (or have
- * been) and frees them. Returns when no callback runs any more. @thread not-link
+ * Stops accepting, drops peers and unanswered requests: their link_reply() must still be called (or
+ * have been) and frees them. Returns when no callback runs any more. @thread not-link
  */
 void link_listener_close(struct link *link, struct link_listener *listener);
 
@@ -139,7 +143,8 @@ void link_request_peer(struct link *link, const struct link_request *request,
 bool link_request_over_cap(struct link *link, const struct link_request *request);
 /* Frees the frame early; link_request_msg() is NULL afterwards. */
 void link_request_release(struct link *link, struct link_request *request);
-/* Answers: takes msg, ends the request. msg NULL drops it without an answer. @thread any @locks none */
+/* Answers: takes msg, ends the request. msg NULL drops it without an answer. @thread any @locks
+ * none */
 void link_reply(struct link *link, struct link_request *request, struct link_msg *msg);
 /* Closes one peer's connection. @thread any */
 void link_peer_close(struct link *link, struct link_listener *listener, uint64_t peer_id);
@@ -148,12 +153,12 @@ void link_peer_close(struct link *link, struct link_listener *listener, uint64_t
 MUST_CHECK enum tern_code link_dial(struct link *link, const struct link_dial_options *options,
                                     struct link_conn **out, struct tern_error *err);
 /*
- * One request: takes msg in every case; done is called exactly once, never from within link_call. Without a
- * connection the call waits for one until its deadline; when the connection goes, calls under way end with
- * TERN_CONNECTION_LOST at once and are never sent again. @thread any @locks none
+ * One request: takes msg in every case; done is called exactly once, never from within link_call.
+ * Without a connection the call waits for one until its deadline; when the connection goes, calls
+ * under way end with TERN_CONNECTION_LOST at once and are never sent again. @thread any @locks none
  */
-void link_call(struct link *link, struct link_conn *conn, struct link_msg *msg,
-               int64_t deadline_ns, link_done_fn done, void *arg);
+void link_call(struct link *link, struct link_conn *conn, struct link_msg *msg, int64_t deadline_ns,
+               link_done_fn done, void *arg);
 /* Skips the rest of the back-off, at most once a second. */
 void link_conn_retry_now(struct link *link, struct link_conn *conn);
 /* Ends calls with TERN_CANCELED; returns when no callback runs any more. @thread not-link */

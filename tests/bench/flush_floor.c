@@ -1,6 +1,6 @@
 /*
- * The least that SYNC_FLUSH can cost: one pwritev of a frame's bytes and one fdatasync, again and again, into
- * a file that was reserved and zeroed before, as the store's segments are.
+ * The least that SYNC_FLUSH can cost: one pwritev of a frame's bytes and one fdatasync, again and
+ * again, into a file that was reserved and zeroed before, as the store's segments are.
  *
  * usage: flush_floor FILE BYTES SECONDS → frames/s and bytes/s
  */

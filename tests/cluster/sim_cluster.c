@@ -59,8 +59,8 @@ void cluster_start_namesrv(struct sim_cluster *cluster)
     snprintf(config.listen_addr, sizeof config.listen_addr, CLUSTER_NAMESRV_HOST);
     snprintf(config.kv_config_path, sizeof config.kv_config_path, "/namesrv/kvConfig.json");
     cluster->namesrv_link = sim_net_link(cluster->net, CLUSTER_NAMESRV_HOST);
-    MUST(namesrv_create(&cluster->sim.env, cluster->namesrv_link, &config, &cluster->namesrv,
-                        &err));
+    MUST(
+        namesrv_create(&cluster->sim.env, cluster->namesrv_link, &config, &cluster->namesrv, &err));
     MUST(namesrv_start(cluster->namesrv, &err));
 }
 

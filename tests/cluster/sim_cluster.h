@@ -1,6 +1,6 @@
 /*
- * A nameserver, a broker and clients in one process, on one thread, virtual time, a simulated network and
- * a disk each. Everything from one seed.
+ * A nameserver, a broker and clients in one process, on one thread, virtual time, a simulated
+ * network and a disk each. Everything from one seed.
  */
 #ifndef TESTS_CLUSTER_SIM_CLUSTER_H
 #define TESTS_CLUSTER_SIM_CLUSTER_H
@@ -48,7 +48,8 @@ void cluster_power_off_broker(struct sim_cluster *cluster, enum sim_torn torn);
 void cluster_create_topic(struct sim_cluster *cluster, const char *topic, int32_t queues);
 
 /* Started clients of the client's machine. */
-struct tern_producer *cluster_producer(struct sim_cluster *cluster, int64_t timeout_ms, int retries);
+struct tern_producer *cluster_producer(struct sim_cluster *cluster, int64_t timeout_ms,
+                                       int retries);
 struct tern_push_consumer *cluster_push_consumer(struct sim_cluster *cluster, const char *group,
                                                  const char *topic, const char *expression,
                                                  tern_message_listener listener, void *arg);

@@ -1,6 +1,7 @@
 /*
- * A whole cluster on virtual time: what holds between nameserver, broker and clients when processes die,
- * power fails and links are cut. Every test runs from several seeds; SIM_LOG=1 prints the seed and the log.
+ * A whole cluster on virtual time: what holds between nameserver, broker and clients when processes
+ * die, power fails and links are cut. Every test runs from several seeds; SIM_LOG=1 prints the seed
+ * and the log.
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -16,7 +17,8 @@
 
 enum { NUMBERS_MAX = 4096 };
 
-/* What a consumer got: how often each number, and whether a queue's first occurrences came in order. */
+/* What a consumer got: how often each number, and whether a queue's first occurrences came in
+ * order. */
 struct inbox {
     uint32_t times[NUMBERS_MAX];
     int64_t next_offset[8];

@@ -1,6 +1,6 @@
 /*
- * Records as they come from the wire and from a damaged disk. A whole one must lie within its bytes, and
- * encoding its fields again must give the same bytes.
+ * Records as they come from the wire and from a damaged disk. A whole one must lie within its
+ * bytes, and encoding its fields again must give the same bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +13,10 @@ static void walk_props(const struct record *record)
 {
     struct slice name, value;
     size_t pairs = 0;
-    for (size_t cursor = 0;
-         props_next(record->props, record->props_len, &cursor, &name, &value); pairs++) {
-        ENSURE(name.ptr >= record->props && value.ptr + value.len <= record->props + record->props_len);
+    for (size_t cursor = 0; props_next(record->props, record->props_len, &cursor, &name, &value);
+         pairs++) {
+        ENSURE(name.ptr >= record->props &&
+               value.ptr + value.len <= record->props + record->props_len);
         ENSURE(name.len > 0 && value.len > 0);
     }
     ENSURE(pairs <= record->props_len);

@@ -1,4 +1,5 @@
-/* Frames as a server gets them: whatever comes, memory stays within the budget and the payload in the frame. */
+/* Frames as a server gets them: whatever comes, memory stays within the budget and the payload in
+ * the frame. */
 #include "rpc/frame.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,6 @@
 /*
- * mqadmin's commands: one row each, from which parsing, help, completion and the reference page come.
- * Names and letters are RocketMQ's; every command also takes -n, -h and --json.
+ * mqadmin's commands: one row each, from which parsing, help, completion and the reference page
+ * come. Names and letters are RocketMQ's; every command also takes -n, -h and --json.
  */
 #ifndef MQADMIN_COMMAND_H
 #define MQADMIN_COMMAND_H
@@ -17,9 +17,9 @@ enum exit_status { EXIT_DONE = 0, EXIT_NO = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE 
 enum { OPTIONS_MAX = 20 };
 
 struct command_option {
-    char letter;           /* 0: long form only */
+    char letter; /* 0: long form only */
     const char *name;
-    const char *argument;  /* NULL: a flag; else what it takes, e.g. "TOPIC" */
+    const char *argument; /* NULL: a flag; else what it takes, e.g. "TOPIC" */
     bool required;
     const char *help;
 };
@@ -27,12 +27,13 @@ struct command_option {
 /* What the command line said. */
 struct invocation {
     const struct command *command;
-    const char *values[OPTIONS_MAX]; /* by the option's index; "" for a flag that was given, NULL: absent */
-    const char **repeated;           /* every value of the option marked so, in order */
+    const char *
+        values[OPTIONS_MAX]; /* by the option's index; "" for a flag that was given, NULL: absent */
+    const char **repeated;   /* every value of the option marked so, in order */
     size_t repeated_count;
     const char *namesrv;
     bool json;
-    struct admin *admin;             /* open while the command runs */
+    struct admin *admin; /* open while the command runs */
 };
 
 struct command {
@@ -47,7 +48,8 @@ struct command {
 
 size_t commands(const struct command **rows);
 
-/* The value of an option by its long name; NULL when absent. The name must be in the row (ENSUREd). */
+/* The value of an option by its long name; NULL when absent. The name must be in the row (ENSUREd).
+ */
 const char *option_value(const struct invocation *invocation, const char *name);
 static inline bool option_given(const struct invocation *invocation, const char *name)
 {
@@ -67,7 +69,8 @@ int command_fail(const struct invocation *invocation, enum tern_code code,
 int command_usage(const struct invocation *invocation, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /*
- * Brokers that -b ADDR or -c CLUSTER name: masters, or all. malloc'ed. false: said on stderr, *status set.
+ * Brokers that -b ADDR or -c CLUSTER name: masters, or all. malloc'ed. false: said on stderr,
+ * *status set.
  */
 bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
                      size_t *count, int *status);

@@ -15,8 +15,7 @@ static enum tern_code fetch_status(struct invocation *invocation, const char *ad
     request.broker_status = &body;
     enum tern_code code =
         admin_call_broker(invocation->admin, address, &request, NULL, 0, call, err);
-    if (code == TERN_OK &&
-        (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_BROKER_STATUS)
+    if (code == TERN_OK && (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_BROKER_STATUS)
         code = error_set(err, TERN_PROTOCOL, "%s: the answer is no broker status", address);
     return code;
 }
@@ -32,11 +31,11 @@ static const char *status_value(const struct rpc_call *call, const char *key)
 
 static int run_cluster_list(struct invocation *invocation)
 {
-    static const char *const columns[] = {"Cluster Name", "Broker Name", "BID", "Addr", "Version",
-                                          "State", "Messages In", "Disk", NULL};
-    static const char *const keys[] = {"clusterName", "brokerName", "brokerId", "address",
-                                       "version", "state", "messagesIn",
-                                       "diskRatio", NULL};
+    static const char *const columns[] = {"Cluster Name", "Broker Name", "BID",  "Addr", "Version",
+                                          "State",        "Messages In", "Disk", NULL};
+    static const char *const keys[] = {"clusterName", "brokerName", "brokerId",
+                                       "address",     "version",    "state",
+                                       "messagesIn",  "diskRatio",  NULL};
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
     struct table table;
@@ -166,8 +165,8 @@ static int change_write_perm(struct invocation *invocation, bool restore)
         body.restore = restore;
         request.body_case = TERN__WIRE__REQUEST__BODY_WIPE_WRITE_PERM;
         request.wipe_write_perm = &body;
-        enum tern_code code = admin_call_broker(invocation->admin, namesrvs[i], &request, NULL, 0,
-                                                &call, &err);
+        enum tern_code code =
+            admin_call_broker(invocation->admin, namesrvs[i], &request, NULL, 0, &call, &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
         else
@@ -191,25 +190,42 @@ static int run_add(struct invocation *invocation)
     return change_write_perm(invocation, true);
 }
 
-#define BROKER {'b', "brokerAddr", "HOST:PORT", false, "one broker"}
-#define CLUSTER {'c', "clusterName", "CLUSTER", false, "all brokers of the cluster"}
+#define BROKER                                                                                     \
+    {                                                                                              \
+        'b', "brokerAddr", "HOST:PORT", false, "one broker"                                        \
+    }
+#define CLUSTER                                                                                    \
+    {                                                                                              \
+        'c', "clusterName", "CLUSTER", false, "all brokers of the cluster"                         \
+    }
 
 const struct command cluster_commands[] = {
-    {.name = "clusterList", .help = "clusters and their brokers",
+    {.name = "clusterList",
+     .help = "clusters and their brokers",
      .example = "mqadmin clusterList -n 127.0.0.1:9876",
      .options = {{'c', "clusterName", "CLUSTER", false, "only this cluster's"}},
      .run = run_cluster_list},
-    {.name = "brokerStatus", .help = "runtime figures of brokers",
-     .example = "mqadmin brokerStatus -b 127.0.0.1:10911", .options = {BROKER, CLUSTER},
-     .run = run_broker_status, .one_of = "bc"},
-    {.name = "getBrokerConfig", .help = "effective configuration of brokers",
-     .example = "mqadmin getBrokerConfig -b 127.0.0.1:10911", .options = {BROKER, CLUSTER},
-     .run = run_broker_config, .one_of = "bc"},
-    {.name = "wipeWritePerm", .help = "take a broker's queues out of the routes for sending",
+    {.name = "brokerStatus",
+     .help = "runtime figures of brokers",
+     .example = "mqadmin brokerStatus -b 127.0.0.1:10911",
+     .options = {BROKER, CLUSTER},
+     .run = run_broker_status,
+     .one_of = "bc"},
+    {.name = "getBrokerConfig",
+     .help = "effective configuration of brokers",
+     .example = "mqadmin getBrokerConfig -b 127.0.0.1:10911",
+     .options = {BROKER, CLUSTER},
+     .run = run_broker_config,
+     .one_of = "bc"},
+    {.name = "wipeWritePerm",
+     .help = "take a broker's queues out of the routes for sending",
      .example = "mqadmin wipeWritePerm -b broker-a",
-     .options = {{'b', "brokerName", "NAME", true, "the broker's name"}}, .run = run_wipe},
-    {.name = "addWritePerm", .help = "put a broker's queues back into the routes for sending",
+     .options = {{'b', "brokerName", "NAME", true, "the broker's name"}},
+     .run = run_wipe},
+    {.name = "addWritePerm",
+     .help = "put a broker's queues back into the routes for sending",
      .example = "mqadmin addWritePerm -b broker-a",
-     .options = {{'b', "brokerName", "NAME", true, "the broker's name"}}, .run = run_add},
+     .options = {{'b', "brokerName", "NAME", true, "the broker's name"}},
+     .run = run_add},
 };
 const size_t cluster_command_count = sizeof cluster_commands / sizeof cluster_commands[0];

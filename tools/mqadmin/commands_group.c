@@ -21,8 +21,7 @@ static enum tern_code fetch_stats(struct invocation *invocation, const char *add
     request.consume_stats = &body;
     enum tern_code code =
         admin_call_broker(invocation->admin, address, &request, NULL, 0, call, err);
-    if (code == TERN_OK &&
-        (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_CONSUME_STATS)
+    if (code == TERN_OK && (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_CONSUME_STATS)
         code = error_set(err, TERN_PROTOCOL, "%s: the answer is no consume stats", address);
     return code;
 }
@@ -55,11 +54,14 @@ static int progress_of_group(struct invocation *invocation, const char *group,
                              const struct admin_broker *brokers, size_t count)
 {
     static const char *const columns[] = {
-        "Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset", "Diff", "LastTime",
-        "OldestWaiting", "Client", "Expression", "Scanned", "Delivered", "Filtered", NULL};
-    static const char *const keys[] = {
-        "topic", "brokerName", "queueId", "brokerOffset", "consumerOffset", "diff", "lastTime",
-        "oldestWaiting", "clientId", "expression", "scanned", "delivered", "filtered", NULL};
+        "Topic",           "Broker Name", "QID",      "Broker Offset",
+        "Consumer Offset", "Diff",        "LastTime", "OldestWaiting",
+        "Client",          "Expression",  "Scanned",  "Delivered",
+        "Filtered",        NULL};
+    static const char *const keys[] = {"topic",          "brokerName", "queueId",  "brokerOffset",
+                                       "consumerOffset", "diff",       "lastTime", "oldestWaiting",
+                                       "clientId",       "expression", "scanned",  "delivered",
+                                       "filtered",       NULL};
     struct table table;
     int64_t total = 0;
     double tps = 0;
@@ -95,18 +97,17 @@ static int progress_of_group(struct invocation *invocation, const char *group,
 static int progress_of_all(struct invocation *invocation, const struct admin_broker *brokers,
                            size_t count)
 {
-    static const char *const columns[] = {"Group", "Broker Name", "Count", "Type", "Model", "TPS",
-                                          "Diff Total", NULL};
-    static const char *const keys[] = {"group", "brokerName", "count", "type", "model", "tps",
-                                       "diffTotal", NULL};
+    static const char *const columns[] = {"Group", "Broker Name", "Count",      "Type",
+                                          "Model", "TPS",         "Diff Total", NULL};
+    static const char *const keys[] = {"group", "brokerName", "count",     "type",
+                                       "model", "tps",        "diffTotal", NULL};
     struct table table;
     int status = EXIT_DONE;
     table_init(&table, columns, keys);
     for (size_t i = 0; i < count; i++) {
         struct tern_error err = {.text = ""};
         struct rpc_call *call = NULL;
-        enum tern_code code =
-            fetch_stats(invocation, brokers[i].address, NULL, NULL, &call, &err);
+        enum tern_code code = fetch_stats(invocation, brokers[i].address, NULL, NULL, &call, &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
         for (size_t j = 0; code == TERN_OK && j < call->response->consume_stats->n_groups; j++) {
@@ -152,14 +153,14 @@ static json_t *subscriptions_json(const Tern__Wire__MemberInfo *member)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < member->n_subscriptions; i++)
-        json_array_append_new(
-            list, json_pack("{s:o, s:s, s:s}", "topic",
-                            bytes_of(member->subscriptions[i]->topic.data,
-                                     member->subscriptions[i]->topic.len),
-                            "expression", member->subscriptions[i]->expression, "type",
-                            member->subscriptions[i]->expression_type[0]
-                                ? member->subscriptions[i]->expression_type
-                                : "TAG"));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s, s:s}", "topic",
+                                        bytes_of(member->subscriptions[i]->topic.data,
+                                                 member->subscriptions[i]->topic.len),
+                                        "expression", member->subscriptions[i]->expression, "type",
+                                        member->subscriptions[i]->expression_type[0]
+                                            ? member->subscriptions[i]->expression_type
+                                            : "TAG"));
     return list;
 }
 
@@ -186,9 +187,9 @@ static void print_members(const struct invocation *invocation,
         const Tern__Wire__MemberInfo *m = connection->members[i];
         char address[HOST_TEXT_BYTES];
         address_text(address, m->address);
-        table_add(&table, (json_t *[]){bytes_of(m->client_id.data, m->client_id.len),
-                                       text_of(address), text_of(m->language),
-                                       text_of(m->version)});
+        table_add(&table,
+                  (json_t *[]){bytes_of(m->client_id.data, m->client_id.len), text_of(address),
+                               text_of(m->language), text_of(m->version)});
         if (invocation->json)
             json_object_set_new(json_array_get(table.rows, i), "subscriptions",
                                 subscriptions_json(m));
@@ -289,8 +290,8 @@ static int run_update_group(struct invocation *invocation)
         body.group = &config;
         request.body_case = TERN__WIRE__REQUEST__BODY_UPDATE_GROUP;
         request.update_group = &body;
-        enum tern_code code = admin_call_broker(invocation->admin, brokers[i].address, &request,
-                                                NULL, 0, NULL, &err);
+        enum tern_code code =
+            admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
         else
@@ -320,8 +321,8 @@ static int run_delete_group(struct invocation *invocation)
         body.remove_offsets = remove_offsets;
         request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_GROUP;
         request.delete_group = &body;
-        enum tern_code code = admin_call_broker(invocation->admin, brokers[i].address, &request,
-                                                NULL, 0, NULL, &err);
+        enum tern_code code =
+            admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
         else
@@ -332,37 +333,59 @@ static int run_delete_group(struct invocation *invocation)
     return status;
 }
 
-#define BROKER {'b', "brokerAddr", "HOST:PORT", false, "one broker"}
-#define CLUSTER {'c', "clusterName", "CLUSTER", false, "all masters of the cluster"}
-#define GROUP {'g', "groupName", "GROUP", true, "the group"}
+#define BROKER                                                                                     \
+    {                                                                                              \
+        'b', "brokerAddr", "HOST:PORT", false, "one broker"                                        \
+    }
+#define CLUSTER                                                                                    \
+    {                                                                                              \
+        'c', "clusterName", "CLUSTER", false, "all masters of the cluster"                         \
+    }
+#define GROUP                                                                                      \
+    {                                                                                              \
+        'g', "groupName", "GROUP", true, "the group"                                               \
+    }
 
 const struct command group_commands[] = {
-    {.name = "consumerProgress", .help = "progress of groups against their queues, in messages",
+    {.name = "consumerProgress",
+     .help = "progress of groups against their queues, in messages",
      .example = "mqadmin consumerProgress -g billing",
      .options = {{'g', "groupName", "GROUP", false, "one group, queue by queue"},
                  {'t', "topic", "TOPIC", false, "only this topic"}},
      .run = run_progress},
-    {.name = "consumerConnection", .help = "members of a group and what each subscribes to",
+    {.name = "consumerConnection",
+     .help = "members of a group and what each subscribes to",
      .example = "mqadmin consumerConnection -g billing",
-     .options = {{'g', "consumerGroup", "GROUP", true, "the group"}, BROKER,
+     .options = {{'g', "consumerGroup", "GROUP", true, "the group"},
+                 BROKER,
                  {'c', "clusterName", "CLUSTER", false, "ask this cluster's brokers"}},
      .run = run_connection},
-    {.name = "updateSubGroup", .help = "create or change a subscription group",
+    {.name = "updateSubGroup",
+     .help = "create or change a subscription group",
      .example = "mqadmin updateSubGroup -c DefaultCluster -g billing -r 5",
-     .options = {GROUP, BROKER, CLUSTER,
+     .options = {GROUP,
+                 BROKER,
+                 CLUSTER,
                  {'s', "consumeEnable", "BOOL", false, "may it consume (true)"},
                  {'m', "consumeFromMinEnable", "BOOL", false, "may it begin at the minimum (true)"},
                  {'d', "consumeBroadcastEnable", "BOOL", false, "may it broadcast (true)"},
                  {'q', "retryQueueNums", "N", false, "queues of its retry topic (1)"},
                  {'r', "retryMaxTimes", "N", false, "retries before the dead letter topic (16)"},
                  {'i', "brokerId", "ID", false, "where to pull normally (0)"},
-                 {'w', "whichBrokerWhenConsumeSlowly", "ID", false, "where to pull when behind (1)"},
-                 {'a', "notifyConsumerIdsChanged", "BOOL", false, "tell members of changes (true)"}},
-     .run = run_update_group, .one_of = "bc"},
-    {.name = "deleteSubGroup", .help = "delete a subscription group",
+                 {'w', "whichBrokerWhenConsumeSlowly", "ID", false,
+                  "where to pull when behind (1)"},
+                 {'a', "notifyConsumerIdsChanged", "BOOL", false,
+                  "tell members of changes (true)"}},
+     .run = run_update_group,
+     .one_of = "bc"},
+    {.name = "deleteSubGroup",
+     .help = "delete a subscription group",
      .example = "mqadmin deleteSubGroup -c DefaultCluster -g billing -r true",
-     .options = {GROUP, BROKER, CLUSTER,
+     .options = {GROUP,
+                 BROKER,
+                 CLUSTER,
                  {'r', "removeOffset", "BOOL", false, "forget its progress too (false)"}},
-     .run = run_delete_group, .one_of = "bc"},
+     .run = run_delete_group,
+     .one_of = "bc"},
 };
 const size_t group_command_count = sizeof group_commands / sizeof group_commands[0];

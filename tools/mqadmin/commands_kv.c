@@ -70,19 +70,28 @@ static int run_get_kv(struct invocation *invocation)
     return code == TERN_OK ? EXIT_DONE : command_fail(invocation, code, &err);
 }
 
-#define NAMESPACE {'s', "namespace", "NS", true, "the namespace, e.g. ORDER_TOPIC_CONFIG"}
+#define NAMESPACE                                                                                  \
+    {                                                                                              \
+        's', "namespace", "NS", true, "the namespace, e.g. ORDER_TOPIC_CONFIG"                     \
+    }
 
 const struct command kv_commands[] = {
-    {.name = "updateKvConfig", .help = "set a key at every nameserver",
+    {.name = "updateKvConfig",
+     .help = "set a key at every nameserver",
      .example = "mqadmin updateKvConfig -s ORDER_TOPIC_CONFIG -k Orders -v 'broker-a:4'",
-     .options = {NAMESPACE, {'k', "key", "KEY", true, "the key"},
+     .options = {NAMESPACE,
+                 {'k', "key", "KEY", true, "the key"},
                  {'v', "value", "VALUE", true, "its value"}},
      .run = run_update_kv},
-    {.name = "deleteKvConfig", .help = "remove a key at every nameserver",
+    {.name = "deleteKvConfig",
+     .help = "remove a key at every nameserver",
      .example = "mqadmin deleteKvConfig -s ORDER_TOPIC_CONFIG -k Orders",
-     .options = {NAMESPACE, {'k', "key", "KEY", true, "the key"}}, .run = run_delete_kv},
-    {.name = "getKvConfig", .help = "a key, or all keys of a namespace",
+     .options = {NAMESPACE, {'k', "key", "KEY", true, "the key"}},
+     .run = run_delete_kv},
+    {.name = "getKvConfig",
+     .help = "a key, or all keys of a namespace",
      .example = "mqadmin getKvConfig -s ORDER_TOPIC_CONFIG",
-     .options = {NAMESPACE, {'k', "key", "KEY", false, "only this key"}}, .run = run_get_kv},
+     .options = {NAMESPACE, {'k', "key", "KEY", false, "only this key"}},
+     .run = run_get_kv},
 };
 const size_t kv_command_count = sizeof kv_commands / sizeof kv_commands[0];

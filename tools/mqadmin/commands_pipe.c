@@ -3,7 +3,8 @@
 #include "tools/mqadmin/pipe.h"
 
 const struct command pipe_commands[] = {
-    {.name = "sendMessage", .help = "send one message, a file, or one message a line from stdin",
+    {.name = "sendMessage",
+     .help = "send one message, a file, or one message a line from stdin",
      .example = "mqadmin sendMessage -t Orders --lines < orders.txt",
      .options = {{'t', "topic", "TOPIC", true, "the topic"},
                  {'p', "body", "TEXT", false, "the body"},
@@ -14,8 +15,10 @@ const struct command pipe_commands[] = {
                  {0, "property", "NAME=VALUE", false, "a property; may be repeated"},
                  {'b', "brokerName", "NAME", false, "to this broker set, with -i"},
                  {'i', "qid", "N", false, "to this queue, with -b"}},
-     .run = pipe_send, .repeats = "property"},
-    {.name = "consumeMessage", .help = "print what a topic holds and what comes",
+     .run = pipe_send,
+     .repeats = "property"},
+    {.name = "consumeMessage",
+     .help = "print what a topic holds and what comes",
      .example = "mqadmin consumeMessage -t Orders --body-only --idle-exit 2000 > orders.txt",
      .options = {{'t', "topic", "TOPIC", true, "the topic"},
                  {'g', "consumerGroup", "GROUP", false, "as a member that commits; else anonymous"},

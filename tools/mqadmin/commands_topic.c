@@ -79,8 +79,8 @@ static int run_delete_topic(struct invocation *invocation)
         body.topic = frame_bytes(topic, strlen(topic));
         request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC;
         request.delete_topic = &body;
-        code = admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL,
-                                 &err);
+        code =
+            admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
     }
@@ -144,9 +144,9 @@ static json_t *route_json(const Tern__Wire__RouteResponse *route)
         for (size_t j = 0; j < b->n_addresses; j++) {
             char id[24];
             snprintf(id, sizeof id, "%" PRId64, b->addresses[j]->broker_id);
-            json_object_set_new(addresses, id,
-                                bytes_of(b->addresses[j]->address.data,
-                                         b->addresses[j]->address.len));
+            json_object_set_new(
+                addresses, id,
+                bytes_of(b->addresses[j]->address.data, b->addresses[j]->address.len));
         }
         json_array_append_new(
             brokers, json_pack("{s:o, s:o, s:o}", "brokerAddrs", addresses, "brokerName",
@@ -155,11 +155,11 @@ static json_t *route_json(const Tern__Wire__RouteResponse *route)
     }
     for (size_t i = 0; i < route->n_queues; i++) {
         const Tern__Wire__QueueData *q = route->queues[i];
-        json_array_append_new(
-            queues, json_pack("{s:o, s:i, s:i, s:i, s:i}", "brokerName",
-                              bytes_of(q->broker_name.data, q->broker_name.len), "perm", q->perm,
-                              "readQueueNums", q->read_queues, "topicSysFlag", q->sys_flag,
-                              "writeQueueNums", q->write_queues));
+        json_array_append_new(queues,
+                              json_pack("{s:o, s:i, s:i, s:i, s:i}", "brokerName",
+                                        bytes_of(q->broker_name.data, q->broker_name.len), "perm",
+                                        q->perm, "readQueueNums", q->read_queues, "topicSysFlag",
+                                        q->sys_flag, "writeQueueNums", q->write_queues));
     }
     return json_pack("{s:o, s:o}", "brokerDatas", brokers, "queueDatas", queues);
 }
@@ -167,9 +167,9 @@ static json_t *route_json(const Tern__Wire__RouteResponse *route)
 static void route_rows(const Tern__Wire__RouteResponse *route, bool json)
 {
     static const char *const columns[] = {"ClusterName", "BrokerName", "BrokerAddrs", "ReadQueue",
-                                          "WriteQueue", "Perm", NULL};
+                                          "WriteQueue",  "Perm",       NULL};
     static const char *const keys[] = {"clusterName", "brokerName", "brokerAddrs", "readQueue",
-                                       "writeQueue", "perm", NULL};
+                                       "writeQueue",  "perm",       NULL};
     struct table table;
     table_init(&table, columns, keys);
     for (size_t i = 0; i < route->n_queues; i++) {
@@ -190,10 +190,10 @@ static void route_rows(const Tern__Wire__RouteResponse *route, bool json)
                          (const char *)b->addresses[k]->address.data);
             }
         }
-        table_add(&table, (json_t *[]){text_of(cluster),
-                                       bytes_of(q->broker_name.data, q->broker_name.len),
-                                       text_of(addresses), number_of(q->read_queues),
-                                       number_of(q->write_queues), number_of(q->perm)});
+        table_add(&table,
+                  (json_t *[]){text_of(cluster), bytes_of(q->broker_name.data, q->broker_name.len),
+                               text_of(addresses), number_of(q->read_queues),
+                               number_of(q->write_queues), number_of(q->perm)});
     }
     table_print(&table, json);
 }
@@ -237,11 +237,10 @@ static enum tern_code add_queue_rows(struct invocation *invocation, struct table
         for (size_t i = 0; i < stats->n_queues; i++) {
             char updated[32];
             time_text(updated, stats->queues[i]->last_update_ms);
-            table_add(table, (json_t *[]){text_of(broker->name),
-                                          number_of(stats->queues[i]->queue_id),
-                                          number_of(stats->queues[i]->min_offset),
-                                          number_of(stats->queues[i]->max_offset),
-                                          text_of(updated)});
+            table_add(table,
+                      (json_t *[]){text_of(broker->name), number_of(stats->queues[i]->queue_id),
+                                   number_of(stats->queues[i]->min_offset),
+                                   number_of(stats->queues[i]->max_offset), text_of(updated)});
         }
     }
     rpc_call_unref(call);
@@ -250,10 +249,10 @@ static enum tern_code add_queue_rows(struct invocation *invocation, struct table
 
 static int run_topic_status(struct invocation *invocation)
 {
-    static const char *const columns[] = {"Broker Name", "QID", "Min Offset", "Max Offset",
-                                          "Last Updated", NULL};
-    static const char *const keys[] = {"brokerName", "queueId", "minOffset", "maxOffset",
-                                       "lastUpdated", NULL};
+    static const char *const columns[] = {"Broker Name", "QID",          "Min Offset",
+                                          "Max Offset",  "Last Updated", NULL};
+    static const char *const keys[] = {"brokerName", "queueId",     "minOffset",
+                                       "maxOffset",  "lastUpdated", NULL};
     const char *topic = option_value(invocation, "topic");
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
@@ -271,30 +270,50 @@ static int run_topic_status(struct invocation *invocation)
     return code == TERN_OK ? EXIT_DONE : command_fail(invocation, code, &err);
 }
 
-#define TOPIC {'t', "topic", "TOPIC", true, "the topic"}
-#define BROKER {'b', "brokerAddr", "HOST:PORT", false, "one broker"}
-#define CLUSTER {'c', "clusterName", "CLUSTER", false, "all masters of the cluster"}
+#define TOPIC                                                                                      \
+    {                                                                                              \
+        't', "topic", "TOPIC", true, "the topic"                                                   \
+    }
+#define BROKER                                                                                     \
+    {                                                                                              \
+        'b', "brokerAddr", "HOST:PORT", false, "one broker"                                        \
+    }
+#define CLUSTER                                                                                    \
+    {                                                                                              \
+        'c', "clusterName", "CLUSTER", false, "all masters of the cluster"                         \
+    }
 
 const struct command topic_commands[] = {
-    {.name = "updateTopic", .help = "create or change a topic",
+    {.name = "updateTopic",
+     .help = "create or change a topic",
      .example = "mqadmin updateTopic -n 127.0.0.1:9876 -c DefaultCluster -t Orders -r 4 -w 4",
-     .options = {TOPIC, BROKER, CLUSTER,
+     .options = {TOPIC,
+                 BROKER,
+                 CLUSTER,
                  {'r', "readQueueNums", "N", false, "queues to read (8)"},
                  {'w', "writeQueueNums", "N", false, "queues to write (8)"},
                  {'p', "perm", "P", false, "2 write, 4 read, 6 both (6)"}},
-     .run = run_update_topic, .one_of = "bc"},
-    {.name = "deleteTopic", .help = "delete a topic from a cluster and the nameservers",
+     .run = run_update_topic,
+     .one_of = "bc"},
+    {.name = "deleteTopic",
+     .help = "delete a topic from a cluster and the nameservers",
      .example = "mqadmin deleteTopic -c DefaultCluster -t Orders",
      .options = {TOPIC, {'c', "clusterName", "CLUSTER", true, "the cluster"}},
      .run = run_delete_topic},
-    {.name = "topicList", .help = "names of all topics",
+    {.name = "topicList",
+     .help = "names of all topics",
      .example = "mqadmin topicList -n 127.0.0.1:9876",
      .options = {{'c', "clusterName", "CLUSTER", false, "only this cluster's"}},
      .run = run_topic_list},
-    {.name = "topicRoute", .help = "where a topic's queues are",
+    {.name = "topicRoute",
+     .help = "where a topic's queues are",
      .example = "mqadmin topicRoute -t Orders",
-     .options = {TOPIC, {'l', "list", NULL, false, "as a table"}}, .run = run_topic_route},
-    {.name = "topicStatus", .help = "offsets of a topic's queues, in messages",
-     .example = "mqadmin topicStatus -t Orders", .options = {TOPIC}, .run = run_topic_status},
+     .options = {TOPIC, {'l', "list", NULL, false, "as a table"}},
+     .run = run_topic_route},
+    {.name = "topicStatus",
+     .help = "offsets of a topic's queues, in messages",
+     .example = "mqadmin topicStatus -t Orders",
+     .options = {TOPIC},
+     .run = run_topic_status},
 };
 const size_t topic_command_count = sizeof topic_commands / sizeof topic_commands[0];

@@ -96,7 +96,8 @@ static void print_reference(void)
 {
     const struct command *rows;
     size_t count = commands(&rows);
-    puts("# mqadmin\n\nPrinted from the command table by `mqadmin --reference`. Every command also takes\n"
+    puts("# mqadmin\n\nPrinted from the command table by `mqadmin --reference`. Every command also "
+         "takes\n"
          "`-n LIST`, `--json` and `-h`.");
     for (size_t i = 0; i < count; i++) {
         printf("\n## %s\n\n%s\n\n| option | | |\n| --- | --- | --- |\n", rows[i].name,
@@ -316,7 +317,7 @@ bool command_targets(struct invocation *invocation, bool masters_only, struct ad
     if (address) {
         *out = calloc(1, sizeof **out);
         ENSURE(*out != NULL);
-        snprintf((*out)->address, sizeof (*out)->address, "%s", address);
+        snprintf((*out)->address, sizeof(*out)->address, "%s", address);
         *count = 1;
         return true;
     }

@@ -102,7 +102,8 @@ static void print_table(const struct table *table)
     json_t *row;
     for (; table->columns[columns] && columns < COLUMNS_MAX; columns++)
         widths[columns] = (int)strlen(table->columns[columns]) + 1;
-    json_array_foreach(table->rows, index, row) {
+    json_array_foreach(table->rows, index, row)
+    {
         for (size_t i = 0; i < columns; i++) {
             cell_text(text, json_object_get(row, table->keys[i]));
             if ((int)strlen(text) > widths[i])
@@ -113,7 +114,8 @@ static void print_table(const struct table *table)
         snprintf(text, sizeof text, "#%s", table->columns[i]);
         print_cell(text, widths[i], false, i + 1 == columns);
     }
-    json_array_foreach(table->rows, index, row) {
+    json_array_foreach(table->rows, index, row)
+    {
         for (size_t i = 0; i < columns; i++) {
             const json_t *value = json_object_get(row, table->keys[i]);
             cell_text(text, value);

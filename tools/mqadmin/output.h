@@ -1,5 +1,6 @@
 /*
- * A command's result: rows of named cells, printed as an aligned table for people or as JSON for scripts.
+ * A command's result: rows of named cells, printed as an aligned table for people or as JSON for
+ * scripts.
  */
 #ifndef MQADMIN_OUTPUT_H
 #define MQADMIN_OUTPUT_H
@@ -10,8 +11,9 @@
 
 /* A table under construction: a JSON array of objects with the same keys. */
 struct table {
-    const char *const *columns; /* headings as RocketMQ prints them, e.g. "Broker Name"; NULL-terminated */
-    const char *const *keys;    /* the JSON's, e.g. "brokerName"; NULL-terminated */
+    const char *const
+        *columns; /* headings as RocketMQ prints them, e.g. "Broker Name"; NULL-terminated */
+    const char *const *keys; /* the JSON's, e.g. "brokerName"; NULL-terminated */
     json_t *rows;
 };
 

@@ -1,9 +1,10 @@
 /*
  * consumeMessage: prints what a topic holds and what comes.
  *
- * With -g it is a member of the group: a push consumer with one thread, which heartbeats and commits.
- * Without, it is an anonymous reader: one pull under way per queue, printed by the main thread. Ends after
- * -c messages, after --idle-exit without any, or at SIGINT and SIGTERM (which commit first).
+ * With -g it is a member of the group: a push consumer with one thread, which heartbeats and
+ * commits. Without, it is an anonymous reader: one pull under way per queue, printed by the main
+ * thread. Ends after -c messages, after --idle-exit without any, or at SIGINT and SIGTERM (which
+ * commit first).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,8 +22,14 @@
 #include "tools/mqadmin/pipe.h"
 #include "tools/mqadmin/show_message.h"
 
-enum { QUEUES_MAX = 4096, PULL_MESSAGES = 256, PULL_WAIT_MS = 15000, LOOK_EVERY_MS = 100,
-       PAUSE_AFTER_ERROR_MS = 500, SHUTDOWN_MS = 3000 };
+enum {
+    QUEUES_MAX = 4096,
+    PULL_MESSAGES = 256,
+    PULL_WAIT_MS = 15000,
+    LOOK_EVERY_MS = 100,
+    PAUSE_AFTER_ERROR_MS = 500,
+    SHUTDOWN_MS = 3000
+};
 
 static volatile sig_atomic_t interrupted;
 
@@ -43,9 +50,9 @@ struct reader {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int64_t printed;      /* under lock */
-    int64_t last_ms;      /* under lock: when the last message came */
-    bool output_failed;   /* under lock: stdout is gone */
+    int64_t printed;    /* under lock */
+    int64_t last_ms;    /* under lock: when the last message came */
+    bool output_failed; /* under lock: stdout is gone */
     struct tern_push_consumer *member;
     struct tern_pull_consumer *anonymous;
     struct queue_pull *pulls;
@@ -57,8 +64,8 @@ struct queue_pull {
     struct reader *reader;
     struct tern_queue queue;
     int64_t offset;
-    bool flying;                    /* under lock */
-    bool arrived;                   /* under lock: result or error is to be taken */
+    bool flying;  /* under lock */
+    bool arrived; /* under lock: result or error is to be taken */
     enum tern_code code;
     struct tern_pull_result result;
     struct tern_error err;
@@ -352,7 +359,8 @@ static int read_anonymously(struct reader *reader, int64_t queue_id, int64_t off
         pthread_mutex_unlock(&reader->lock);
     }
     if (reader->anonymous)
-        tern_pull_consumer_destroy(reader->anonymous); /* ends the pulls: their callbacks come first */
+        tern_pull_consumer_destroy(
+            reader->anonymous); /* ends the pulls: their callbacks come first */
     for (size_t i = 0; i < reader->pull_count; i++)
         if (reader->pulls[i].arrived && reader->pulls[i].code == TERN_OK)
             tern_pull_result_clear(&reader->pulls[i].result);
@@ -421,8 +429,8 @@ int pipe_consume(struct invocation *invocation)
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&reader.changed, &attr);
     pthread_condattr_destroy(&attr);
-    int status = group ? read_as_member(&reader, group)
-                       : read_anonymously(&reader, queue_id, offset);
+    int status =
+        group ? read_as_member(&reader, group) : read_anonymously(&reader, queue_id, offset);
     pthread_cond_destroy(&reader.changed);
     pthread_mutex_destroy(&reader.lock);
     if (status == EXIT_DONE && reader.most != INT64_MAX && reader.printed < reader.most)

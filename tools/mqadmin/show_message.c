@@ -39,18 +39,18 @@ json_t *message_json(const struct tern_message *message)
     const char *name, *value;
     for (size_t i = 0; tern_message_property_at(message, i, &name, &value); i++)
         json_object_set_new(properties, name, text_of(value));
-    json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:i, s:I, s:I, s:s, s:s, s:i, s:o}", "msgId",
-        tern_message_id(message), "offsetMsgId", tern_message_offset_id(message), "topic",
-        tern_message_topic(message), "brokerName", tern_message_broker_name(message), "queueId",
-        (int)tern_message_queue_id(message), "queueOffset",
-        (json_int_t)tern_message_queue_offset(message), "commitLogOffset",
-        (json_int_t)tern_message_physical_offset(message), "reconsumeTimes",
-        tern_message_reconsume_times(message), "bornTimestamp",
-        (json_int_t)tern_message_born_ms(message), "storeTimestamp",
-        (json_int_t)tern_message_store_ms(message), "bornHost", tern_message_born_host(message),
-        "storeHost", tern_message_store_host(message), "sysFlag",
-        (int)tern_message_sys_flag(message), "properties", properties);
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:I, s:I, s:i, s:I, s:I, s:s, s:s, s:i, s:o}", "msgId",
+                  tern_message_id(message), "offsetMsgId", tern_message_offset_id(message), "topic",
+                  tern_message_topic(message), "brokerName", tern_message_broker_name(message),
+                  "queueId", (int)tern_message_queue_id(message), "queueOffset",
+                  (json_int_t)tern_message_queue_offset(message), "commitLogOffset",
+                  (json_int_t)tern_message_physical_offset(message), "reconsumeTimes",
+                  tern_message_reconsume_times(message), "bornTimestamp",
+                  (json_int_t)tern_message_born_ms(message), "storeTimestamp",
+                  (json_int_t)tern_message_store_ms(message), "bornHost",
+                  tern_message_born_host(message), "storeHost", tern_message_store_host(message),
+                  "sysFlag", (int)tern_message_sys_flag(message), "properties", properties);
     if (size == 0 || utf8_valid(body, size))
         json_object_set_new(json, "body", bytes_of(body, size));
     else

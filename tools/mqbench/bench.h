@@ -1,6 +1,6 @@
 /*
- * mqbench: load and checks for a running cluster. Each mode is one file; options, figures and their output
- * are shared here.
+ * mqbench: load and checks for a running cluster. Each mode is one file; options, figures and their
+ * output are shared here.
  */
 #ifndef MQBENCH_BENCH_H
 #define MQBENCH_BENCH_H
@@ -56,7 +56,8 @@ int bench_verify(const struct bench_options *options);
 int64_t bench_now_ns(void);
 /* Whether a run that began at start_ns and did `done` messages goes on. */
 bool bench_goes_on(const struct bench_options *options, int64_t start_ns, uint64_t done);
-/* Prints a figure set as text or JSON to stdout; returns EXIT_OK, or EXIT_NO when there were errors. */
+/* Prints a figure set as text or JSON to stdout; returns EXIT_OK, or EXIT_NO when there were
+ * errors. */
 int bench_report(const struct bench_options *options, const struct bench_figures *figures);
 /* One line "mqbench: what: text" on stderr; returns the exit status that fits the code. */
 int bench_fail(const char *what, enum tern_code code, const struct tern_error *err);

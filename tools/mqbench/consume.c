@@ -1,7 +1,8 @@
 /*
- * Receiving with a push consumer, as an application would: a group of its own from the first offset, or
- * --group to go on where that group is. Ends after --count messages, --seconds, or when the topic is read
- * to its end and nothing comes for a second.
+ * Receiving with a push consumer, as an application would: a group of its own from the first
+ * offset, or
+ * --group to go on where that group is. Ends after --count messages, --seconds, or when the topic
+ * is read to its end and nothing comes for a second.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -71,7 +72,8 @@ static struct tern_push_consumer *start_consumer(const struct bench_options *opt
 int bench_consume(const struct bench_options *options)
 {
     struct run run = {.messages = 0};
-    int status = bench_ensure_topic(options); /* a consumer would start with nobody there, and wait */
+    int status =
+        bench_ensure_topic(options); /* a consumer would start with nobody there, and wait */
     if (status != EXIT_OK)
         return status;
     struct tern_push_consumer *consumer = start_consumer(options, &run, &status);

@@ -1,6 +1,7 @@
 /*
- * The bare transport: a NNG request and reply of the same sizes between two processes on loopback, nothing
- * decoded, nothing stored. It is the yardstick for the other modes, so this one file talks to NNG itself.
+ * The bare transport: a NNG request and reply of the same sizes between two processes on loopback,
+ * nothing decoded, nothing stored. It is the yardstick for the other modes, so this one file talks
+ * to NNG itself.
  */
 #include <nng/nng.h>
 #include <nng/protocol/reqrep0/rep.h>
@@ -128,8 +129,8 @@ static void on_client(void *arg)
     }
     nng_msg_free(nng_aio_get_msg(f->aio));
     histogram_add(load->latency_ns, bench_now_ns() - f->sent_ns);
-    uint64_t done = atomic_fetch_add(&load->messages, load->messages_per_frame) +
-                    load->messages_per_frame;
+    uint64_t done =
+        atomic_fetch_add(&load->messages, load->messages_per_frame) + load->messages_per_frame;
     if (bench_goes_on(load->options, load->start_ns, done))
         launch(f);
     else
@@ -189,8 +190,8 @@ int bench_echo(const struct bench_options *options)
     close(pipe_fds[0]);
     uint64_t per_frame = options->mode == MODE_BATCH ? (uint64_t)options->batch : 1;
     struct load load = {.options = options,
-                        .frame_bytes = ((size_t)options->size_bytes + FRAME_ENVELOPE_BYTES) *
-                                       per_frame,
+                        .frame_bytes =
+                            ((size_t)options->size_bytes + FRAME_ENVELOPE_BYTES) * per_frame,
                         .messages_per_frame = per_frame,
                         .latency_ns = calloc(1, sizeof *load.latency_ns)};
     if (!load.latency_ns)

@@ -73,20 +73,41 @@ static bool parse_seconds(const char *text, double *out)
     return end != text && !*end && *out > 0 && *out <= 86400;
 }
 
-enum { OPT_SIZE = 256, OPT_COUNT, OPT_SECONDS, OPT_MODE, OPT_BATCH, OPT_IN_FLIGHT, OPT_PRODUCERS,
-       OPT_QUEUES, OPT_GROUP, OPT_STATE, OPT_DRAIN, OPT_SEED, OPT_JSON, OPT_VERSION };
+enum {
+    OPT_SIZE = 256,
+    OPT_COUNT,
+    OPT_SECONDS,
+    OPT_MODE,
+    OPT_BATCH,
+    OPT_IN_FLIGHT,
+    OPT_PRODUCERS,
+    OPT_QUEUES,
+    OPT_GROUP,
+    OPT_STATE,
+    OPT_DRAIN,
+    OPT_SEED,
+    OPT_JSON,
+    OPT_VERSION
+};
 
 static const struct option long_options[] = {
-    {"namesrvAddr", required_argument, NULL, 'n'}, {"topic", required_argument, NULL, 't'},
-    {"size", required_argument, NULL, OPT_SIZE},   {"count", required_argument, NULL, OPT_COUNT},
-    {"seconds", required_argument, NULL, OPT_SECONDS}, {"mode", required_argument, NULL, OPT_MODE},
+    {"namesrvAddr", required_argument, NULL, 'n'},
+    {"topic", required_argument, NULL, 't'},
+    {"size", required_argument, NULL, OPT_SIZE},
+    {"count", required_argument, NULL, OPT_COUNT},
+    {"seconds", required_argument, NULL, OPT_SECONDS},
+    {"mode", required_argument, NULL, OPT_MODE},
     {"batch", required_argument, NULL, OPT_BATCH},
     {"in-flight", required_argument, NULL, OPT_IN_FLIGHT},
     {"producers", required_argument, NULL, OPT_PRODUCERS},
-    {"queues", required_argument, NULL, OPT_QUEUES}, {"group", required_argument, NULL, OPT_GROUP},
-    {"state", required_argument, NULL, OPT_STATE},   {"drain", required_argument, NULL, OPT_DRAIN},
-    {"seed", required_argument, NULL, OPT_SEED},     {"json", no_argument, NULL, OPT_JSON},
-    {"version", no_argument, NULL, OPT_VERSION},     {"help", no_argument, NULL, 'h'},
+    {"queues", required_argument, NULL, OPT_QUEUES},
+    {"group", required_argument, NULL, OPT_GROUP},
+    {"state", required_argument, NULL, OPT_STATE},
+    {"drain", required_argument, NULL, OPT_DRAIN},
+    {"seed", required_argument, NULL, OPT_SEED},
+    {"json", no_argument, NULL, OPT_JSON},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
@@ -97,7 +118,8 @@ static int number_option(struct bench_options *o, int option, const char *value)
     switch (option) {
     case OPT_SIZE:
         return parse_int(value, 0, 64 << 20, &o->size_bytes)
-                   ? 0 : wrong("size", value, "in 0..67108864");
+                   ? 0
+                   : wrong("size", value, "in 0..67108864");
     case OPT_COUNT:
         return parse_int(value, 1, INT64_MAX, &o->count) ? 0 : wrong("count", value, "above 0");
     case OPT_SECONDS:
@@ -107,7 +129,8 @@ static int number_option(struct bench_options *o, int option, const char *value)
     case OPT_BATCH:
         return parse_int(value, 1, 1024, &o->batch) ? 0 : wrong("batch", value, "in 1..1024");
     case OPT_IN_FLIGHT:
-        return parse_int(value, 1, 4096, &o->in_flight) ? 0 : wrong("in-flight", value, "in 1..4096");
+        return parse_int(value, 1, 4096, &o->in_flight) ? 0
+                                                        : wrong("in-flight", value, "in 1..4096");
     case OPT_PRODUCERS:
         return parse_int(value, 1, 64, &o->producers) ? 0 : wrong("producers", value, "in 1..64");
     case OPT_QUEUES:
@@ -142,18 +165,33 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
     int option, status;
     while ((option = getopt_long(argc, argv, "n:t:h", long_options, NULL)) != -1) {
         switch (option) {
-        case 'n': o->namesrv = optarg; break;
-        case 't': o->topic = optarg; break;
-        case 'h': usage(stdout); return EXIT_OK;
-        case OPT_VERSION: printf("mqbench %s\n", tern_version()); return EXIT_OK;
-        case OPT_GROUP: o->group = optarg; break;
-        case OPT_STATE: o->state_path = optarg; break;
-        case OPT_JSON: o->json = true; break;
+        case 'n':
+            o->namesrv = optarg;
+            break;
+        case 't':
+            o->topic = optarg;
+            break;
+        case 'h':
+            usage(stdout);
+            return EXIT_OK;
+        case OPT_VERSION:
+            printf("mqbench %s\n", tern_version());
+            return EXIT_OK;
+        case OPT_GROUP:
+            o->group = optarg;
+            break;
+        case OPT_STATE:
+            o->state_path = optarg;
+            break;
+        case OPT_JSON:
+            o->json = true;
+            break;
         case OPT_MODE:
             if ((status = mode_option(o, optarg)))
                 return status;
             break;
-        case '?': return EXIT_USAGE;
+        case '?':
+            return EXIT_USAGE;
         default:
             if ((status = number_option(o, option, optarg)))
                 return status;
@@ -168,8 +206,8 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
 
 int main(int argc, char **argv)
 {
-    struct bench_options options = {.size_bytes = 1024, .batch = 64, .producers = 1, .queues = 4,
-                                    .drain_seconds = 30};
+    struct bench_options options = {
+        .size_bytes = 1024, .batch = 64, .producers = 1, .queues = 4, .drain_seconds = 30};
     const struct mode *mode = NULL;
     for (size_t i = 0; argc > 1 && i < sizeof modes / sizeof modes[0]; i++)
         if (!strcmp(argv[1], modes[i].name))

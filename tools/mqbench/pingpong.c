@@ -1,6 +1,7 @@
 /*
- * One message at a time from producer to consumer: the time from the send call until the consumer has the
- * message. The consumer waits in a parked pull of its own; the next message is sent after it came.
+ * One message at a time from producer to consumer: the time from the send call until the consumer
+ * has the message. The consumer waits in a parked pull of its own; the next message is sent after
+ * it came.
  */
 #include <semaphore.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /*
- * Sending: each producer has its own thread. Synchronous sends wait in it; asynchronous ones (and batches)
- * keep in_flight frames under way: each callback launches the next, so no thread is woken in between.
+ * Sending: each producer has its own thread. Synchronous sends wait in it; asynchronous ones (and
+ * batches) keep in_flight frames under way: each callback launches the next, so no thread is woken
+ * in between.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -58,8 +59,8 @@ static struct tern_message *make_message(const struct sender *sender)
 {
     const struct bench_options *o = sender->run->options;
     struct tern_message *message = NULL;
-    enum tern_code code = tern_message_create(o->topic, sender->body, (size_t)o->size_bytes,
-                                              &message, NULL);
+    enum tern_code code =
+        tern_message_create(o->topic, sender->body, (size_t)o->size_bytes, &message, NULL);
     return code == TERN_OK ? message : NULL;
 }
 
@@ -72,10 +73,10 @@ static void send_sync(struct sender *sender)
         struct tern_error err = {.text = ""};
         int64_t begin_ns = bench_now_ns();
         struct tern_message *message = make_message(sender);
-        enum tern_code code =
-            !message ? TERN_NO_MEMORY
-            : oneway ? tern_producer_send_oneway(sender->producer, message, &err)
-                     : tern_producer_send(sender->producer, message, &result, &err);
+        enum tern_code code = !message ? TERN_NO_MEMORY
+                              : oneway
+                                  ? tern_producer_send_oneway(sender->producer, message, &err)
+                                  : tern_producer_send(sender->producer, message, &result, &err);
         tern_message_unref(message);
         if (oneway && code == TERN_LIMIT) { /* the library's queue is full: that is the pace */
             struct timespec pause = {.tv_nsec = 200000};

@@ -82,8 +82,8 @@ static int verdict(struct verify *verify)
     verify_count(verify, &acked, &lost, &unacked);
     int64_t send_gap_ms = verify->send_gap_ns / 1000000;
     int64_t receive_gap_ms = verify->receive_gap_ns / 1000000;
-    bool good = acked > 0 && !lost && !verify->reordered && !verify->altered &&
-                !verify->offset_regressions;
+    bool good =
+        acked > 0 && !lost && !verify->reordered && !verify->altered && !verify->offset_regressions;
     bench_progress_end();
     if (verify->options->json) {
         json_t *json = json_pack(
@@ -144,16 +144,15 @@ int bench_verify(const struct bench_options *options)
     struct verify verify;
     verify_init(&verify, options);
     bool finish_only = options->state_path && access(options->state_path, F_OK) == 0;
-    int status = finish_only ? verify_state_load(&verify, options->state_path)
-                             : bench_ensure_topic(options);
+    int status =
+        finish_only ? verify_state_load(&verify, options->state_path) : bench_ensure_topic(options);
     if (status == EXIT_OK && !finish_only)
         status = make_streams(&verify);
     if (status == EXIT_OK)
         status = make_queues(&verify);
     if (status == EXIT_OK && !options->json)
         fprintf(stderr, "mqbench: seed %" PRIu64 "\n", verify.run_id);
-    struct verify_reader *reader =
-        status == EXIT_OK ? verify_reader_start(&verify, &status) : NULL;
+    struct verify_reader *reader = status == EXIT_OK ? verify_reader_start(&verify, &status) : NULL;
     if (reader) {
         verify.sending = !finish_only;
         if (!finish_only)

@@ -2,11 +2,12 @@
  * The checker: numbered, checksummed messages in streams, one per producer and queue.
  *
  *   senders: stream n ─ frame k ─► broker ─ acknowledged? ─► k + 1, else the same frame again
- *   reader:  push consumer ─► checksum, stream, number ─► first occurrence in order? seen before? altered?
- *   end:     every acknowledged number of every stream was seen
+ *   reader:  push consumer ─► checksum, stream, number ─► first occurrence in order? seen before?
+ * altered? end:     every acknowledged number of every stream was seen
  *
- * A stream has one frame in flight, so what is acknowledged is a prefix of its numbers. A frame whose fate
- * is unknown is sent again: its messages may be stored twice, in order, which counts as duplicated, not lost.
+ * A stream has one frame in flight, so what is acknowledged is a prefix of its numbers. A frame
+ * whose fate is unknown is sent again: its messages may be stored twice, in order, which counts as
+ * duplicated, not lost.
  */
 #ifndef MQBENCH_VERIFY_H
 #define MQBENCH_VERIFY_H
@@ -21,12 +22,12 @@ struct verify_stream {
     struct tern_queue queue;
     uint32_t id;
     /* sending; under verify.lock */
-    uint64_t acked;         /* numbers below are acknowledged */
+    uint64_t acked; /* numbers below are acknowledged */
     bool flying;
-    int64_t not_before_ns;  /* after a failure */
+    int64_t not_before_ns; /* after a failure */
     /* reading; under verify.lock */
-    uint64_t *seen;         /* a bit per number */
-    uint64_t seen_cap;      /* numbers that `seen` has room for */
+    uint64_t *seen;    /* a bit per number */
+    uint64_t seen_cap; /* numbers that `seen` has room for */
     uint64_t seen_count;
     uint64_t next_expected; /* highest number seen + 1 */
 };
@@ -49,9 +50,9 @@ struct verify {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool sending;         /* under lock: the sending phase */
-    int64_t end_ns;       /* of the sending phase */
-    uint64_t launched;    /* under lock: messages, for --count */
+    bool sending;      /* under lock: the sending phase */
+    int64_t end_ns;    /* of the sending phase */
+    uint64_t launched; /* under lock: messages, for --count */
     int64_t last_ack_ns, last_receive_ns;
     int64_t send_gap_ns, receive_gap_ns;
     uint64_t send_errors;

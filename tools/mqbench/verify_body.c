@@ -1,6 +1,7 @@
 /*
- * Bodies: magic 4 | run 8 | stream 4 | number 8 | CRC-32 of everything else 4 | size 4 | contents. The
- * contents follow from run, stream and number, so a whole message of another place cannot pass for this one.
+ * Bodies: magic 4 | run 8 | stream 4 | number 8 | CRC-32 of everything else 4 | size 4 | contents.
+ * The contents follow from run, stream and number, so a whole message of another place cannot pass
+ * for this one.
  */
 #include <isa-l/crc.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * Reading back through a consumer group, and watching that the group's committed offsets never fall.
- * One listener thread keeps the order of each queue.
+ * Reading back through a consumer group, and watching that the group's committed offsets never
+ * fall. One listener thread keeps the order of each queue.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +50,8 @@ static struct verify_offsets *offsets_of(struct verify *verify, const char *brok
 /* Is this the first time at this offset; a different message at a known offset is an alteration. */
 static bool note_offset(struct verify *verify, const struct tern_message *message, uint64_t id)
 {
-    struct verify_offsets *queue = offsets_of(verify, tern_message_broker_name(message),
-                                              tern_message_queue_id(message));
+    struct verify_offsets *queue =
+        offsets_of(verify, tern_message_broker_name(message), tern_message_queue_id(message));
     uint64_t offset = (uint64_t)tern_message_queue_offset(message);
     if (!queue || !grow(&queue->ids, &queue->cap, offset, 1)) {
         verify->altered++;

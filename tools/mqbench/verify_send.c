@@ -1,6 +1,7 @@
 /*
- * Sending: one thread launches frames for all streams, each has one in flight. A frame that failed is tried
- * again after a pause; when the phase is over, frames in flight are waited for but not repeated.
+ * Sending: one thread launches frames for all streams, each has one in flight. A frame that failed
+ * is tried again after a pause; when the phase is over, frames in flight are waited for but not
+ * repeated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ struct sending {
     struct verify *verify;
     struct tern_producer *producer;
     size_t batch;
-    size_t flying;   /* under verify.lock */
+    size_t flying; /* under verify.lock */
     uint8_t *body;
 };
 
@@ -62,8 +63,8 @@ static enum tern_code launch(struct sending *sending, struct verify_stream *stre
     while (code == TERN_OK && made < sending->batch) {
         size_t size = verify_body_size(verify, stream->id, first + made);
         verify_fill(verify, stream->id, first + made, sending->body, size);
-        code = tern_message_create(verify->options->topic, sending->body, size, &messages[made],
-                                   err);
+        code =
+            tern_message_create(verify->options->topic, sending->body, size, &messages[made], err);
         made += code == TERN_OK;
     }
     if (code == TERN_OK) {
@@ -78,7 +79,8 @@ static enum tern_code launch(struct sending *sending, struct verify_stream *stre
     return code;
 }
 
-/* The next stream that may send, NULL when none; *wake_ns is when to look again. @locks holds:lock */
+/* The next stream that may send, NULL when none; *wake_ns is when to look again. @locks holds:lock
+ */
 static struct verify_stream *next_ready(struct verify *verify, size_t *cursor, int64_t now,
                                         int64_t *wake_ns)
 {
@@ -99,8 +101,8 @@ static struct verify_stream *next_ready(struct verify *verify, size_t *cursor, i
 
 static bool phase_goes_on(const struct verify *verify, int64_t now)
 {
-    return now < verify->end_ns && (!verify->options->count ||
-                                    verify->launched < (uint64_t)verify->options->count);
+    return now < verify->end_ns &&
+           (!verify->options->count || verify->launched < (uint64_t)verify->options->count);
 }
 
 static void wait_until(struct verify *verify, int64_t mono_ns)
@@ -160,8 +162,8 @@ int verify_send(struct verify *verify)
     if (sending.producer) {
         pthread_mutex_lock(&verify->lock);
         verify->last_ack_ns = bench_now_ns();
-        verify->end_ns = o->seconds > 0 ? verify->last_ack_ns + (int64_t)(o->seconds * 1e9)
-                                        : INT64_MAX;
+        verify->end_ns =
+            o->seconds > 0 ? verify->last_ack_ns + (int64_t)(o->seconds * 1e9) : INT64_MAX;
         pthread_mutex_unlock(&verify->lock);
         run_phase(&sending);
         tern_producer_destroy(sending.producer);

@@ -11,10 +11,9 @@ int verify_state_save(const struct verify *verify, const char *path)
     json_t *streams = json_array();
     for (size_t i = 0; i < verify->stream_count; i++) {
         const struct verify_stream *stream = &verify->streams[i];
-        json_array_append_new(streams,
-                              json_pack("{s:s, s:i, s:I}", "broker", stream->queue.broker_name,
-                                        "queue", (int)stream->queue.queue_id, "acked",
-                                        (json_int_t)stream->acked));
+        json_array_append_new(
+            streams, json_pack("{s:s, s:i, s:I}", "broker", stream->queue.broker_name, "queue",
+                               (int)stream->queue.queue_id, "acked", (json_int_t)stream->acked));
     }
     char run_id[32];
     snprintf(run_id, sizeof run_id, "%016" PRIx64, verify->run_id);

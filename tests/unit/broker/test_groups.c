@@ -134,7 +134,8 @@ static void failed_persist_is_taken_back(void **state)
     assert_ok(want("B", &config));
     assert_ok(groups_remove(groups, "A", 1, NULL));
     sim_fs_fail(sim.fs, &fault);
-    assert_int_equal(groups_persist(groups, NULL), TERN_IO); /* a failed sync is never "no room, later" */
+    assert_int_equal(groups_persist(groups, NULL),
+                     TERN_IO); /* a failed sync is never "no room, later" */
     sim_fs_fail_clear(sim.fs);
     groups_rollback(groups);
     assert_true(groups_find(groups, "A", 1, &config));

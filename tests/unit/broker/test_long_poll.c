@@ -46,8 +46,8 @@ static void drop(void *arg, struct parked_pull *parked)
 static int setup(void **state)
 {
     struct world *world = test_calloc(1, sizeof *world);
-    struct long_poll_options options = {.max_parked = 200, .arg = world, .queue_end = queue_end,
-                                        .resume = resume, .drop = drop};
+    struct long_poll_options options = {
+        .max_parked = 200, .arg = world, .queue_end = queue_end, .resume = resume, .drop = drop};
     sim_env_init(&world->sim, 1);
     assert_int_equal(long_poll_create(&world->sim.env, &options, &world->polls), TERN_OK);
     *state = world;
@@ -82,8 +82,11 @@ static struct parked_pull *fill(struct world *world, size_t index, const char *t
 static void arrive(struct world *world, const char *topic, int32_t queue_id, const char *tag)
 {
     int64_t code = tag ? tags_code(tag, strlen(tag)) : 0;
-    struct store_arrival arrival = {.topic = topic, .queue_id = queue_id, .first_off = world->end,
-                                    .count = 1, .tags_codes = &code};
+    struct store_arrival arrival = {.topic = topic,
+                                    .queue_id = queue_id,
+                                    .first_off = world->end,
+                                    .count = 1,
+                                    .tags_codes = &code};
     world->end++;
     long_poll_arrival(world->polls, &arrival);
 }
