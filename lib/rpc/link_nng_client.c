@@ -15,7 +15,7 @@
  * it at once.
  *
  * Closing: leave the task (no on_state afterwards); hang up and wait until the pipe has gone; shut
- * the door for opening contexts; close the socket, which ends all calls; wait until they have been
+ * the door for beginning operations; close the socket, which ends all calls; wait until they have been
  * told; free the contexts. When the pipe does not go, contexts are closed one by one, and socket
  * and connection are left behind.
  *
@@ -60,7 +60,7 @@ static void on_call_event(void *arg);
 static struct call *open_call(struct link_conn *conn)
 {
     struct call *call = NULL;
-    if (!rpc_gate_enter(&conn->opening))
+    if (!rpc_gate_enter(&conn->submitting))
         return NULL;
     call = calloc(1, sizeof *call);
     if (!call)
@@ -82,7 +82,7 @@ static struct call *open_call(struct link_conn *conn)
     conn->all = call;
     lock_release(&conn->lock);
 out:
-    rpc_gate_leave(&conn->opening, conn->link->env.sched);
+    rpc_gate_leave(&conn->submitting, conn->link->env.sched);
     return call;
 }
 
@@ -96,6 +96,15 @@ static struct call *take_call(struct link_conn *conn)
     return call ? call : open_call(conn);
 }
 
+static void give_back(struct call *call)
+{
+    struct link_conn *conn = call->conn;
+    lock_acquire(&conn->lock);
+    call->next_free = conn->free;
+    conn->free = call;
+    lock_release(&conn->lock);
+}
+
 /* The context may carry another call before `done` has returned. */
 static void finish_call(struct call *call, enum tern_code status, nng_msg *reply)
 {
@@ -104,10 +113,7 @@ static void finish_call(struct call *call, enum tern_code status, nng_msg *reply
     void *arg = call->arg;
     if (status != TERN_OK && atomic_load(&conn->closing))
         status = TERN_CANCELED;
-    lock_acquire(&conn->lock);
-    call->next_free = conn->free;
-    conn->free = call;
-    lock_release(&conn->lock);
+    give_back(call);
     done(arg, status, reply ? msg_from_nng(reply) : NULL);
     client_call_left(conn);
 }
@@ -118,17 +124,46 @@ void client_call_left(struct link_conn *conn)
     rpc_gate_leave(&conn->calls, conn->link->env.sched);
 }
 
-/* The message is in the aio. */
-static void submit(struct call *call, int64_t now_ns)
+/*
+ * Sends the message in the aio. false: the connection is closing, the message stays there. Inside
+ * the gate, as every beginning of an operation: the call may be over, and the socket closed, while
+ * NNG still leaves the function that began it.
+ */
+static bool submit(struct call *call, int64_t now_ns)
 {
     struct link_conn *conn = call->conn;
+    struct sched *sched = conn->link->env.sched;
     int64_t until_ns = call->deadline_ns;
     if (conn->options.connect_wait_ms > 0 &&
         until_ns - now_ns > ms_to_ns(conn->options.connect_wait_ms))
         until_ns = now_ns + ms_to_ns(conn->options.connect_wait_ms);
+    if (!rpc_gate_enter(&conn->submitting))
+        return false;
     call->phase = SENDING;
     nng_aio_set_timeout(call->aio, link_timeout_ms(until_ns, now_ns));
     nng_ctx_send(call->ctx, call->aio);
+    rpc_gate_leave(&conn->submitting, sched);
+    return true;
+}
+
+static void await_reply(struct call *call, int64_t now_ns)
+{
+    struct link_conn *conn = call->conn;
+    struct sched *sched = conn->link->env.sched;
+    if (!rpc_gate_enter(&conn->submitting)) {
+        finish_call(call, TERN_CANCELED, NULL);
+        return;
+    }
+    call->phase = RECEIVING;
+    nng_aio_set_timeout(call->aio, link_timeout_ms(call->deadline_ns, now_ns));
+    nng_ctx_recv(call->ctx, call->aio);
+    rpc_gate_leave(&conn->submitting, sched);
+}
+
+static void drop_message(struct call *call)
+{
+    nng_msg_free(nng_aio_get_msg(call->aio));
+    nng_aio_set_msg(call->aio, NULL);
 }
 
 static void on_send_done(struct call *call, int rv)
@@ -136,19 +171,16 @@ static void on_send_done(struct call *call, int rv)
     struct link_conn *conn = call->conn;
     int64_t now_ns = link_now_ns(conn->link);
     if (rv == 0) {
-        call->phase = RECEIVING;
-        nng_aio_set_timeout(call->aio, link_timeout_ms(call->deadline_ns, now_ns));
-        nng_ctx_recv(call->ctx, call->aio);
+        await_reply(call, now_ns);
         return;
     }
     bool up = atomic_load(&conn->up);
     if (rv == NNG_ETIMEDOUT && up && now_ns < call->deadline_ns && !atomic_load(&conn->closing)) {
         dialing_suspect(conn);
-        submit(call, now_ns); /* waits for its turn, not for a connection */
-        return;
+        if (submit(call, now_ns)) /* waits for its turn, not for a connection */
+            return;
     }
-    nng_msg_free(nng_aio_get_msg(call->aio));
-    nng_aio_set_msg(call->aio, NULL);
+    drop_message(call);
     if (rv == NNG_ETIMEDOUT && up)
         dialing_suspect(conn);
     finish_call(call, rv == NNG_ETIMEDOUT && !up ? TERN_UNREACHABLE : link_code_of(rv), NULL);
@@ -209,7 +241,11 @@ void client_call(struct link_conn *conn, struct link_msg *msg, int64_t deadline_
     call->done = done;
     call->arg = arg;
     nng_aio_set_msg(call->aio, msg_to_nng(msg));
-    submit(call, now_ns);
+    if (submit(call, now_ns))
+        return;
+    drop_message(call);
+    give_back(call);
+    link_defer(conn->link, conn, done, arg, TERN_CANCELED);
 }
 
 /* ---- life ---- */
@@ -269,7 +305,7 @@ enum tern_code client_dial(struct link *base, const struct link_dial_options *op
     conn->suspect_until_ns = SCHED_NEVER;
     conn->last_retry_ns = link_now_ns(link) - ms_to_ns(LINK_RETRY_NOW_PERIOD_MS);
     rpc_gate_init(&conn->calls);
-    rpc_gate_init(&conn->opening);
+    rpc_gate_init(&conn->submitting);
     lock_init(&conn->lock, LOCK_LINK);
     int rv = open_socket(conn);
     if (rv != 0) {
@@ -302,7 +338,7 @@ void client_close(struct link_conn *conn)
     atomic_store(&conn->closing, true);
     link_member_remove(link, &conn->member);
     bool gone = dialing_stop(conn);
-    rpc_gate_shut(&conn->opening, link->env.sched);
+    rpc_gate_shut(&conn->submitting, link->env.sched);
     close_socket(conn, gone);
     rpc_gate_shut(&conn->calls, link->env.sched);
     struct call *call = conn->all;

@@ -18,8 +18,8 @@ struct link_conn {
     char address[LINK_ADDRESS_BYTES];
     bool literal; /* an IP address, not a name */
     nng_socket socket;
-    struct rpc_gate calls;   /* calls under way */
-    struct rpc_gate opening; /* contexts being opened */
+    struct rpc_gate calls;      /* calls under way */
+    struct rpc_gate submitting; /* contexts being opened, operations being begun */
     _Atomic uint32_t call_count;
     _Atomic bool up;
     _Atomic bool closing;

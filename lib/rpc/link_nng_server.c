@@ -78,10 +78,15 @@ static void receive(struct link_request *request)
 
 static void receive_again(struct link_request *request)
 {
-    if (atomic_load(&request->listener->phase) == CLOSED)
+    struct link_listener *listener = request->listener;
+    struct sched *sched = listener->link->env.sched;
+    /* Inside the gate, or the socket may go while NNG still leaves nng_ctx_recv(). */
+    if (!rpc_gate_enter(&listener->gate)) {
         request->state = ENDED;
-    else
-        receive(request);
+        return;
+    }
+    receive(request);
+    rpc_gate_leave(&listener->gate, sched);
 }
 
 /* The caller is inside the gate. */
@@ -448,6 +453,9 @@ static void free_requests(struct link_listener *listener)
 static void close_socket(struct link_listener *listener, bool whole)
 {
     if (whole) {
+        /* While the socket is there: what an operation under way refers to goes with it. */
+        for (struct link_request *request = listener->requests; request; request = request->next)
+            nng_aio_stop(request->aio);
         nng_close(listener->socket);
         return;
     }
