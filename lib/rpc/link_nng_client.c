@@ -15,9 +15,9 @@
  * it at once.
  *
  * Closing: leave the task (no on_state afterwards); hang up and wait until the pipe has gone; shut
- * the door for beginning operations; close the socket, which ends all calls; wait until they have been
- * told; free the contexts. When the pipe does not go, contexts are closed one by one, and socket
- * and connection are left behind.
+ * the door for beginning operations; close the socket, which ends all calls; wait until they have
+ * been told; free the contexts. When the pipe does not go, contexts are closed one by one, and
+ * socket and connection are left behind.
  *
  * Threads: calls from any; completions on NNG's, or the link's task when nothing was submitted.
  * Locks: conn->lock. Failure modes: TERN_LIMIT above CALLS_MAX; without memory for a context the
