@@ -202,6 +202,33 @@ static struct offset_slot *make_slot(struct offsets *offsets, struct offset_entr
 
 /* ---- life ---- */
 
+static enum offsets_commit_result commit(struct offsets *offsets, const char *group,
+                                         const char *topic, int32_t queue_id, int64_t offset,
+                                         struct offset_version version, int64_t *held,
+                                         struct offset_version *held_version);
+
+/* A commit that the table on disk may not have. */
+static void replay(void *arg, const struct offset_journal_entry *entry)
+{
+    struct offsets *offsets = arg;
+    int64_t held;
+    struct offset_version held_version;
+    lock_acquire(&offsets->lock);
+    (void)commit(offsets, entry->group, entry->topic, entry->queue_id, entry->offset,
+                 entry->version, &held, &held_version);
+    lock_release(&offsets->lock);
+}
+
+static enum tern_code open_journal(struct offsets *offsets, struct tern_error *err)
+{
+    uint32_t replayed;
+    enum tern_code code = offset_journal_open(&offsets->env, offsets->path, replay, offsets,
+                                              &offsets->journal, &replayed, err);
+    if (code == TERN_OK && replayed)
+        log_info(offsets->env.log, "offset_journal_replayed", "commits=%" PRIu32, replayed);
+    return code;
+}
+
 enum tern_code offsets_create(const struct env *env, const char *path, struct offsets **out,
                               struct tern_error *err)
 {
@@ -221,7 +248,9 @@ enum tern_code offsets_create(const struct env *env, const char *path, struct of
     lock_init(&offsets->file_lock, LOCK_BROKER_TABLES);
     lock_init(&offsets->lock, LOCK_BROKER_OFFSETS);
     enum tern_code code = offsets_load(offsets, err);
-    if (code && code != TERN_NOT_FOUND) {
+    if (code == TERN_OK || code == TERN_NOT_FOUND)
+        code = open_journal(offsets, err);
+    if (code) {
         offsets_destroy(offsets);
         return code;
     }
@@ -233,6 +262,7 @@ void offsets_destroy(struct offsets *offsets)
 {
     if (!offsets)
         return;
+    offset_journal_close(offsets->journal);
     offsets_clear(offsets);
     lock_fini(&offsets->lock);
     lock_fini(&offsets->file_lock);
@@ -309,6 +339,9 @@ enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *g
     enum offsets_commit_result result =
         commit(offsets, group, topic, queue_id, offset, version, held, held_version);
     lock_release(&offsets->lock);
+    if (result == OFFSETS_STORED)
+        offset_journal_add(offsets->journal, &(struct offset_journal_entry){group, topic, queue_id,
+                                                                            *held, *held_version});
     if (result == OFFSETS_LOWER && offset < *held)
         log_warn(offsets->env.log, "commit_lower_ignored",
                  "group=%s topic=%s queue=%" PRId32 " committed=%" PRId64 " held=%" PRId64, group,

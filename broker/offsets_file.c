@@ -280,6 +280,7 @@ static enum tern_code persist(struct offsets *offsets, struct tern_error *err)
     uint64_t changes = 0;
     struct writer w = {.first = true};
     enum tern_code code = TERN_OK;
+    offset_journal_switch(offsets->journal);
     w.text = open_memstream(&text, &text_len);
     w.extra = open_memstream(&extra, &extra_len);
     if (w.text && w.extra)
@@ -300,6 +301,7 @@ static enum tern_code persist(struct offsets *offsets, struct tern_error *err)
         lock_acquire(&offsets->lock);
         offsets->persisted_changes = changes;
         lock_release(&offsets->lock);
+        offset_journal_settled(offsets->journal);
     }
 out:
     free(text);

@@ -12,6 +12,7 @@
 
 #include "base/fs.h"
 #include "base/lock.h"
+#include "broker/offset_journal.h"
 #include "broker/offsets.h"
 
 enum {
@@ -43,6 +44,7 @@ struct offset_entry {
 
 struct offsets {
     struct env env;
+    struct offset_journal *journal;
     char path[FS_PATH_BYTES];
     struct lock file_lock; /* one writer of the file; held over its I/O, taken before `lock` */
 

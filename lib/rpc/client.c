@@ -391,6 +391,22 @@ static void end_call(struct client_call *call)
     call->done(&call->pub, call->arg);
 }
 
+/* What the status means here. */
+static const char *why(enum tern_code status)
+{
+    switch (status) {
+    case TERN_UNREACHABLE:
+        return "cannot be reached: nobody listens there, or the name does not resolve";
+    case TERN_TIMEOUT:
+        return "no answer within the deadline; whether the request was carried out is unknown";
+    case TERN_CONNECTION_LOST:
+        return "the connection was lost before the answer came; whether it was carried out is "
+               "unknown";
+    default:
+        return tern_code_text(status);
+    }
+}
+
 /* @thread link's */
 static void on_link_done(void *arg, enum tern_code status, struct link_msg *reply)
 {
@@ -399,7 +415,7 @@ static void on_link_done(void *arg, enum tern_code status, struct link_msg *repl
     if (status == TERN_OK)
         decode(call, reply);
     else
-        error_set(&call->pub.error, status, "%s", call->peer->address);
+        error_set(&call->pub.error, status, "%s: %s", call->peer->address, why(status));
     end_call(call);
 }
 
