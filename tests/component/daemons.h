@@ -56,7 +56,13 @@ int daemon_wait(struct daemon *daemon, int64_t limit_ms);
 /* Sends the signal and waits; a clean stop has 5 s. */
 int daemon_stop(struct daemon *daemon, int signo);
 
-/* Resident memory. */
+/* Resident memory. Under the thread sanitizer most of it is the sanitizer's own and says nothing.
+ */
+#ifdef __SANITIZE_THREAD__
+#define RSS_IS_OURS 0
+#else
+#define RSS_IS_OURS 1
+#endif
 int64_t daemon_rss_kib(const struct daemon *daemon);
 /* Voluntary context switches of its busiest thread since `before` (NULL: since its start). */
 struct wakeups {

@@ -98,7 +98,7 @@ static void announced_sizes_above_the_limit_close_the_connection(void **state)
         raw_expect_close(fd);
         close(fd);
     }
-    assert_true(daemon_rss_kib(&cluster.broker) - before < GROWTH_LIMIT_KIB);
+    assert_true(!RSS_IS_OURS || daemon_rss_kib(&cluster.broker) - before < GROWTH_LIMIT_KIB);
     expect_served();
 }
 
@@ -163,7 +163,7 @@ static void headers_that_ask_for_much_memory_are_refused(void **state)
     close(fd);
     free(header);
     expect_served();
-    assert_true(daemon_rss_kib(&cluster.broker) - before < 4 * GROWTH_LIMIT_KIB);
+    assert_true(!RSS_IS_OURS || daemon_rss_kib(&cluster.broker) - before < 4 * GROWTH_LIMIT_KIB);
 }
 
 /* Random bytes behind a right greeting, from a fixed seed */
@@ -206,7 +206,7 @@ static void half_sent_messages_do_not_add_up(void **state)
     int64_t grown = daemon_rss_kib(&cluster.broker) - before;
     for (int i = 0; i < PEERS; i++)
         close(fds[i]);
-    assert_true(grown < GROWTH_LIMIT_KIB);
+    assert_true(!RSS_IS_OURS || grown < GROWTH_LIMIT_KIB);
     expect_served();
 }
 
