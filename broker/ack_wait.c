@@ -1,10 +1,10 @@
 /*
- * The list is kept sorted by phys_end; appends complete nearly in order, so insertion looks back
+ * The list is kept sorted by position; appends complete nearly in order, so insertion looks back
  * from the tail a few steps. Completion unlinks under the lock and calls out without it.
  *
- * Who answers: the flusher itself when it has nothing else to do, which saves a hand-over; else the
- * ack task, so that the next flush runs while answers are written. The task also wakes for
- * deadlines: it is told when the earliest one comes nearer.
+ * Who answers: whoever moved the position when it has nothing else to do, which saves a hand-over;
+ * else the ack task, so that e.g. the next flush runs while answers are written. The task also
+ * wakes for deadlines: it is told when the earliest one comes nearer.
  */
 #include "broker/ack_wait.h"
 
@@ -18,12 +18,15 @@
 struct ack_wait {
     struct env env;
     struct lock lock;              /* ACK_WAIT */
-    struct ack_entry *head, *tail; /* under lock, sorted by phys_end */
+    struct ack_entry *head, *tail; /* under lock, sorted by position */
     uint32_t count;                /* under lock */
-    int64_t flushed;               /* under lock */
+    int64_t position;              /* under lock */
+    enum tern_code code;           /* under lock; what passing it means */
     enum tern_code failed;         /* under lock; not OK: everything ends with it */
     int64_t next_deadline_ns;      /* under lock; when the task will look */
-    _Atomic int64_t advance_to;    /* what the task is to advance to */
+    _Atomic bool soon;             /* the task is to advance to the two below */
+    _Atomic int64_t soon_position;
+    _Atomic int soon_code;
     struct latch *drained; /* under lock: set when count gets 0; somebody in ack_wait_drain() */
     struct task *task;
 };
@@ -31,11 +34,13 @@ struct ack_wait {
 static int64_t ack_step(void *arg, int64_t now_ns)
 {
     struct ack_wait *acks = arg;
-    ack_wait_advance(acks, atomic_load(&acks->advance_to));
+    if (atomic_exchange(&acks->soon, false))
+        ack_wait_advance(acks, atomic_load(&acks->soon_position),
+                         (enum tern_code)atomic_load(&acks->soon_code));
     return ack_wait_step(acks, now_ns);
 }
 
-enum tern_code ack_wait_create(const struct env *env, struct ack_wait **out)
+enum tern_code ack_wait_create(const struct env *env, const char *name, struct ack_wait **out)
 {
     struct ack_wait *acks = calloc(1, sizeof *acks);
     if (!acks)
@@ -43,7 +48,7 @@ enum tern_code ack_wait_create(const struct env *env, struct ack_wait **out)
     acks->env = *env;
     acks->next_deadline_ns = SCHED_NEVER;
     lock_init(&acks->lock, LOCK_ACK_WAIT);
-    enum tern_code code = task_start(env->sched, "broker-ack", ack_step, acks, &acks->task);
+    enum tern_code code = task_start(env->sched, name, ack_step, acks, &acks->task);
     if (code != TERN_OK) {
         lock_fini(&acks->lock);
         free(acks);
@@ -84,7 +89,7 @@ static void unlink_entry(struct ack_wait *acks, struct ack_entry *entry)
 static void insert_sorted(struct ack_wait *acks, struct ack_entry *entry)
 {
     struct ack_entry *after = acks->tail;
-    while (after && after->phys_end > entry->phys_end)
+    while (after && after->position > entry->position)
         after = after->prev;
     entry->prev = after;
     entry->next = after ? after->next : acks->head;
@@ -99,8 +104,9 @@ void ack_wait_add(struct ack_wait *acks, struct ack_entry *entry)
     bool finished, wake = false;
 
     lock_acquire(&acks->lock);
-    if (entry->phys_end <= acks->flushed) {
+    if (entry->position <= acks->position) {
         finished = true;
+        code = acks->code;
     } else if (acks->failed != TERN_OK) {
         finished = true;
         code = acks->failed;
@@ -128,13 +134,14 @@ static void complete(struct ack_entry *list, enum tern_code code)
     }
 }
 
-void ack_wait_advance(struct ack_wait *acks, int64_t flushed)
+void ack_wait_advance(struct ack_wait *acks, int64_t position, enum tern_code code)
 {
     lock_acquire(&acks->lock);
-    if (flushed > acks->flushed)
-        acks->flushed = flushed;
+    acks->code = code;
+    if (position > acks->position)
+        acks->position = position;
     struct ack_entry *passed = acks->head, *last = NULL;
-    while (acks->head && acks->head->phys_end <= flushed) {
+    while (acks->head && acks->head->position <= acks->position) {
         last = acks->head;
         acks->head = last->next;
         acks->count--;
@@ -148,12 +155,14 @@ void ack_wait_advance(struct ack_wait *acks, int64_t flushed)
     if (!last)
         return;
     last->next = NULL;
-    complete(passed, TERN_OK);
+    complete(passed, code);
 }
 
-void ack_wait_advance_soon(struct ack_wait *acks, int64_t flushed)
+void ack_wait_advance_soon(struct ack_wait *acks, int64_t position, enum tern_code code)
 {
-    atomic_store(&acks->advance_to, flushed); /* only grows: one flusher */
+    atomic_store(&acks->soon_code, (int)code);
+    atomic_store(&acks->soon_position, position); /* only grows: one caller */
+    atomic_store(&acks->soon, true);
     task_wake(acks->task);
 }
 
@@ -188,7 +197,7 @@ int64_t ack_wait_step(struct ack_wait *acks, int64_t now_ns)
     acks->next_deadline_ns = next;
     tell_drained(acks);
     lock_release(&acks->lock);
-    complete(late, TERN_FLUSH_DISK_TIMEOUT);
+    complete(late, TERN_TIMEOUT);
     return next;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Sends that wait for their bytes to be on disk (SYNC_FLUSH): a FIFO, since positions only grow.
- * Nobody blocks a thread: the flusher's new position completes everything it has passed, and each
- * wait has its own deadline. The replicated position will be a second condition of the same wait.
+ * Requests that wait for a position to pass theirs: sends for what is flushed and replicated,
+ * commits for what the slaves have. A FIFO, since positions only grow. Nobody blocks a thread: the
+ * new position completes everything it has passed, and each wait has its own deadline.
  */
 #ifndef BROKER_ACK_WAIT_H
 #define BROKER_ACK_WAIT_H
@@ -15,24 +15,30 @@ struct ack_wait;
 
 /* Caller's memory until `done`. */
 struct ack_entry {
-    int64_t phys_end;
+    int64_t position;
     int64_t deadline_ns;
-    /* code: OK, FLUSH_DISK_TIMEOUT, or SERVICE_NOT_AVAILABLE when the store latched. Exactly once.
-     * @locks none */
+    /* code: as given to ack_wait_advance(); TERN_TIMEOUT: the deadline came; as given to
+     * ack_wait_fail_all(). Exactly once. @locks none */
     void (*done)(struct ack_entry *entry, enum tern_code code);
     struct ack_entry *prev, *next;
 };
 
-MUST_CHECK enum tern_code ack_wait_create(const struct env *env, struct ack_wait **out);
+/* name: the task's, at most 15 characters. */
+MUST_CHECK enum tern_code ack_wait_create(const struct env *env, const char *name,
+                                          struct ack_wait **out);
 /* Everything waiting was completed before (ack_wait_fail_all). */
 void ack_wait_destroy(struct ack_wait *acks);
-/* May call done at once. @thread any, in the order of phys_end but for what runs in parallel */
+/* May call done at once. @thread any, in the order of positions but for what runs in parallel */
 void ack_wait_add(struct ack_wait *acks, struct ack_entry *entry);
-/* Everything before `flushed` is on disk: ends what waited for it, here. @thread flusher */
-void ack_wait_advance(struct ack_wait *acks, int64_t flushed);
-/* The same on the ack task, for a flusher that has more to flush and should not answer meanwhile.
+/*
+ * Everything before `position` has what it waits for: ends those waits, here, with `code`, which
+ * also counts for those that come later and are passed already. A lower position than before only
+ * changes the code.
  */
-void ack_wait_advance_soon(struct ack_wait *acks, int64_t flushed);
+void ack_wait_advance(struct ack_wait *acks, int64_t position, enum tern_code code);
+/* The same on the ack task, for a caller that has more to do and should not answer meanwhile.
+ */
+void ack_wait_advance_soon(struct ack_wait *acks, int64_t position, enum tern_code code);
 /* The store latched, or the broker stops: all waits, and those to come, end with `code`. */
 void ack_wait_fail_all(struct ack_wait *acks, enum tern_code code);
 /* Ends waits whose deadline came; returns the next deadline. */

@@ -89,9 +89,9 @@ static void on_flushed(void *arg, int64_t flushed, bool more)
 {
     struct broker *broker = arg;
     if (more)
-        ack_wait_advance_soon(broker->acks, flushed);
+        ack_wait_advance_soon(broker->acks, flushed, TERN_OK);
     else
-        ack_wait_advance(broker->acks, flushed);
+        ack_wait_advance(broker->acks, flushed, TERN_OK);
 }
 
 static void on_arrival(void *arg, const struct store_arrival *arrival)
@@ -258,7 +258,7 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
                                       .drop = pull_drop};
 
     /* Whom the store tells of what it did is there before the store. */
-    enum tern_code code = ack_wait_create(&broker->env, &broker->acks);
+    enum tern_code code = ack_wait_create(&broker->env, "broker-ack", &broker->acks);
     if (code == TERN_OK)
         code = long_poll_create(&broker->env, &polls, &broker->polls);
     if (code != TERN_OK)

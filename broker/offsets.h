@@ -76,6 +76,33 @@ uint32_t offsets_clamp(struct offsets *offsets,
 uint32_t offsets_begin_epoch(struct offsets *offsets,
                              int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
                              void *arg);
+/* ---- copies in a set: changes are numbered, entries merge ---- */
+
+/* Number of the last change that came from clients, resets or recoveries here. @thread any */
+uint64_t offsets_change_number(struct offsets *offsets);
+
+struct offset_change {
+    const char *group, *topic; /* one is "" in a floor */
+    int32_t queue_id;          /* -1: a floor: the least version that counts */
+    int64_t offset;
+    struct offset_version version;
+};
+/*
+ * Entries changed after number `after`, oldest change first, at most `max`; an entry changed twice
+ * comes once. Returns the number up to which everything was given. skip_merged: not those whose
+ * last change came by offsets_merge(). Texts are valid during the call. @thread any; the lock is
+ * let go of between calls of fn
+ */
+uint64_t offsets_changes(struct offsets *offsets, uint64_t after, uint32_t max, bool skip_merged,
+                         bool (*fn)(void *arg, const struct offset_change *change), void *arg);
+/*
+ * What another copy holds: the higher version, then the higher offset counts; what belongs to the
+ * version before a recovery here counts up to the recovered end, as for commits. TERN_LIMIT: the
+ * table is full.
+ */
+MUST_CHECK enum tern_code offsets_merge(struct offsets *offsets,
+                                        const struct offset_change *change);
+
 /* Whether a first commit of a group and queue is not persisted yet: the next persist should not
  * wait. */
 bool offsets_has_new(struct offsets *offsets);

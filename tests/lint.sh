@@ -18,6 +18,7 @@ lib/base/.*	base/.*|tern/(error|export)\.h
 lib/rpc/.*	(base|rpc)/.*|proto/ternmq\.pb-c\.h|tern/(error|export)\.h
 lib/client/.*	(base|rpc|client|tern)/.*
 broker/store/.*	base/.*|broker/store/.*
+broker/ha/.*	(base|rpc)/.*|broker/(ha|store)/.*
 broker/(topics|groups|offsets|offset_journal|members|pull_stats|long_poll|ack_wait|named_table|broker_config|store_identity).*	base/.*|broker/.*
 broker/.*	(base|rpc|broker)/.*
 namesrv/.*	(base|rpc|namesrv)/.*

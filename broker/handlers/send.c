@@ -189,8 +189,10 @@ static void answer_stored(struct send *send, enum tern_code code)
 static void on_durable(struct ack_entry *ack, enum tern_code code)
 {
     struct send *send = (struct send *)(void *)((char *)ack - offsetof(struct send, ack));
-    if (code == TERN_FLUSH_DISK_TIMEOUT)
+    if (code == TERN_TIMEOUT) {
         counter_add(&send->broker->flush_timeouts, 1);
+        code = TERN_FLUSH_DISK_TIMEOUT;
+    }
     if (code == TERN_OK || code == TERN_FLUSH_DISK_TIMEOUT)
         answer_stored(send, code);
     else
@@ -223,7 +225,7 @@ static void on_appended(struct store_append *append)
     } else if (broker->config.flush_type == FLUSH_ASYNC || send->no_wait) {
         answer_stored(send, TERN_OK);
     } else {
-        send->ack = (struct ack_entry){.phys_end = append->end_phys_off,
+        send->ack = (struct ack_entry){.position = append->end_phys_off,
                                        .deadline_ns = answer_deadline_ns(send),
                                        .done = on_durable};
         ack_wait_add(broker->acks, &send->ack);

@@ -55,6 +55,11 @@ struct store_observer {
     void (*on_latched)(void *arg, enum tern_code code, const char *text);
     /* The minimum physical offset has moved up. */
     void (*on_expired)(void *arg, int64_t min_phys);
+    /*
+     * The log's end has moved to `end`, a record's; before the senders are answered. On whoever
+     * appends: it may read and send what was appended, but not wait.
+     */
+    void (*on_end)(void *arg, int64_t end);
 };
 
 struct store_options {
@@ -204,6 +209,8 @@ struct store_get_result {
     uint32_t scanned; /* units looked at */
     bool
         beyond_memory; /* what was wanted lies deeper than memory_window_bytes: suggest the slave */
+    int64_t
+        want_end; /* beyond_memory: physical end of the record at next_off, 0 when there is none */
 };
 
 /*
@@ -252,6 +259,92 @@ struct store_query_info {
 MUST_CHECK enum tern_code store_query(struct store *store, const struct store_query *query,
                                       struct store_query_info *info);
 
+/* ---- replication: the log as bytes ---- */
+
+/*
+ *   min ≤ flushed ≤ appended;  whole ≤ appended: behind the last whole record a copy may hold the
+ *   beginning of the next one. A log that only store_append() writes is always whole.
+ */
+struct store_positions {
+    int64_t min, flushed, whole, appended, dispatched;
+};
+/* Cheap. @thread any */
+void store_positions(struct store *store, struct store_positions *out);
+
+/*
+ * Up to `size` bytes from phys_off, of one segment, before the whole end. TERN_NOT_FOUND: before
+ * min or not before the whole end; TERN_AGAIN with nowait when the first byte is not in memory.
+ * @thread any @blocks on the disk unless nowait
+ */
+MUST_CHECK enum tern_code store_read_bytes(struct store *store, int64_t phys_off, uint8_t *buf,
+                                           size_t size, bool nowait, size_t *got);
+
+/*
+ * A copy's append: exactly these bytes at phys_off, which must be the appended end (TERN_INVALID
+ * otherwise, nothing is written). They may begin and end anywhere in records and fillers; whole
+ * records are dispatched as they become complete. Bytes that cannot be the continuation of a log
+ * (a record's size or magic): TERN_CORRUPT, nothing is written. nowait: TERN_AGAIN, nothing
+ * written, when a segment would have to be waited for. NO_SPACE, SERVICE_NOT_AVAILABLE as for
+ * store_append().
+ * @thread one at a time, never beside store_append()
+ */
+MUST_CHECK enum tern_code store_append_bytes(struct store *store, int64_t phys_off,
+                                             const uint8_t *bytes, size_t size, bool nowait,
+                                             struct tern_error *err);
+
+/* Everything appended until now is on the disk when it returns OK. @blocks on the disk */
+MUST_CHECK enum tern_code store_flush(struct store *store, struct tern_error *err);
+/* Flush as soon as something was appended, whatever the options said. @thread any */
+void store_set_sync_flush(struct store *store, bool on);
+
+/* The first offset of the queue whose record lies at or beyond phys_off; its max when there is
+ * none.
+ * @blocks on the disk */
+MUST_CHECK enum tern_code store_queue_end_at(struct store *store, const char *topic,
+                                             int32_t queue_id, int64_t phys_off, int64_t *offset);
+
+struct store_cut {
+    int64_t at;         /* where the log ends now */
+    int64_t cut_bytes;  /* that were saved and cut */
+    int64_t records;    /* whole ones among them */
+    char saved_as[256]; /* the file under ROOT/diverged/, "" when nothing was cut */
+};
+/*
+ * Ends the log at phys_off: what lies behind is saved to ROOT/diverged/FROM-END-WALLMS.log,
+ * durably, then cut from the log, the queues and the index, durably; save false: only a part of a
+ * record may be cut. phys_off need not begin a record: then the log is cut to the last whole record
+ * before it. A crash on the way leaves either the old end (all is found again and cut again) or the
+ * new one. Readers meanwhile find records or none, never other bytes. No append beside it. An error
+ * latches the store. @blocks on the disk
+ */
+MUST_CHECK enum tern_code store_cut(struct store *store, int64_t phys_off, bool save,
+                                    struct store_cut *result, struct tern_error *err);
+/*
+ * Moves the whole log to ROOT/diverged/WALLMS/ (commitlog files as they are), removes queues and
+ * index, and begins at `start`, a multiple of the segment's length. An empty log only begins there.
+ * saved_as as in store_cut. Otherwise as store_cut(). @blocks on the disk
+ */
+MUST_CHECK enum tern_code store_reset(struct store *store, int64_t start, struct store_cut *result,
+                                      struct tern_error *err);
+
+/* Where topics were deleted: records of the topic before `position` belong to a life that is over,
+ * and are not dispatched (again). Kept in ROOT/ternmq/deleted.json until the log's minimum passes.
+ */
+struct store_deletion {
+    char topic[128];
+    int64_t position;
+};
+/* A malloc'ed copy (free()) and the version, which grows with every change. NULL: no memory. */
+struct store_deletion *store_deletions(struct store *store, size_t *count, uint64_t *version);
+uint64_t store_deletions_version(struct store *store);
+/*
+ * A copy's: takes the source's list and version; topics that are new in it, or have a higher
+ * position, lose their queues. Durable when it returns. @blocks on the disk
+ */
+MUST_CHECK enum tern_code store_apply_deletions(struct store *store,
+                                                const struct store_deletion *list, size_t count,
+                                                uint64_t version, struct tern_error *err);
+
 /* ---- looking after it ---- */
 
 struct store_status {
@@ -280,7 +373,8 @@ void store_status(struct store *store, struct store_status *out);
  */
 void store_set_dispatch_limit(struct store *store, int64_t phys_off);
 
-/* Removes a topic's queues and their files; the log keeps the records until they expire. */
+/* Removes a topic's queues and their files, and notes the deletion durably (store_deletions); the
+ * log keeps the records until they expire. */
 MUST_CHECK enum tern_code store_delete_topic(struct store *store, const char *topic,
                                              struct tern_error *err);
 

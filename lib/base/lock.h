@@ -22,7 +22,13 @@
     X(BROKER_OFFSETS)   /* consumer offsets */                                                     \
     X(BROKER_EVENTS)    /* event channels to clients */                                            \
     X(BROKER_LANE)      /* queue of a request lane */                                              \
+    X(BROKER_LOCKS)     /* queue locks of orderly consumers */                                     \
     X(BROKER_REGISTRAR) /* state of registrations */                                               \
+    X(HA)               /* what the parts of replication share */                                  \
+    X(HA_OPENING)       /* how a master starts */                                                  \
+    X(HA_REPLICA)       /* copying another's log */                                                \
+    X(HA_SOURCE)        /* sessions, in-sync set */                                                \
+    X(HA_EPOCHS)        /* the list of epochs */                                                   \
     X(LONG_POLL)        /* one shard of parked pulls */                                            \
     X(ACK_WAIT)         /* sends waiting for flush or replication */                               \
     X(STORE_TEND)       /* one flush, expiry or removal of consume queues at a time */             \

@@ -275,6 +275,34 @@ static int64_t link_step(void *arg, int64_t now_ns)
     return next_ns;
 }
 
+/* ---- dialers and listeners ---- */
+
+static void hold_handshakes(struct nng_link *link)
+{
+    if (nng_shim_hold_handshakes && !nng_shim_hold_handshakes(LINK_HANDSHAKE_WAIT_MS))
+        log_warn(link->env.log, "rpc.handshake_stuck", "waited_ms=%d", LINK_HANDSHAKE_WAIT_MS);
+}
+
+static void release_handshakes(void)
+{
+    if (nng_shim_release_handshakes)
+        nng_shim_release_handshakes();
+}
+
+void link_end_dialer(struct nng_link *link, nng_dialer dialer)
+{
+    hold_handshakes(link);
+    nng_dialer_close(dialer);
+    release_handshakes();
+}
+
+void link_end_listener(struct nng_link *link, nng_listener listener)
+{
+    hold_handshakes(link);
+    nng_listener_close(listener);
+    release_handshakes();
+}
+
 /* ---- life ---- */
 
 static void check_shim(const struct nng_link *link)

@@ -147,7 +147,7 @@ static void drop_dialer(struct link_conn *conn)
     conn->expecting = false;
     lock_release(&conn->lock);
     if (conn->dialer_open)
-        nng_dialer_close(conn->dialer);
+        link_end_dialer(conn->link, conn->dialer);
     conn->dialer_open = false;
 }
 

@@ -32,6 +32,8 @@
 enum {
     /* how long pipes may take to go before they are given up */
     LINK_GONE_WAIT_MS = 2000,
+    /* how long handshakes may take to get where they can be broken off */
+    LINK_HANDSHAKE_WAIT_MS = 1000,
     LINK_RETRY_NOW_PERIOD_MS = 1000
 };
 enum { LINK_ADDRESS_BYTES = 288, LINK_URL_BYTES = LINK_ADDRESS_BYTES + 8 };
@@ -119,6 +121,13 @@ static inline bool link_can_hang_up(void)
 {
     return nng_shim_hang_up != NULL;
 }
+
+/*
+ * Close a dialer, or a listener, so that no connection in the midst of a handshake is lost in it;
+ * see nng_shim.c. @thread any but NNG's @locks none
+ */
+void link_end_dialer(struct nng_link *link, nng_dialer dialer);
+void link_end_listener(struct nng_link *link, nng_listener listener);
 
 /* link_nng_server.c */
 enum tern_code server_listen(struct link *link, const struct link_listen_options *options,

@@ -475,7 +475,7 @@ void server_close(struct link_listener *listener)
     struct nng_link *link = listener->link;
     atomic_store(&listener->phase, DRAINING);
     bool gone = peers_close_all(listener);
-    nng_listener_close(listener->endpoint);
+    link_end_listener(link, listener->endpoint);
     link_member_remove(link, &listener->member);
     rpc_gate_shut(&listener->gate, link->env.sched);
     atomic_store(&listener->phase, CLOSED);

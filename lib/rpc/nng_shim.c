@@ -1,5 +1,5 @@
 /*
- * For NNG 1.5: keeps two of its faults from being reached, by standing between it and the kernel.
+ * For NNG 1.5: keeps three of its faults from being reached, by standing between it and the kernel.
  *
  * 1. A peer that hangs up during the handshake ends the listener. sendmsg(2) fails with EPIPE, NNG
  * maps that to "closed", and its accept code takes "closed" for "the listener itself was closed":
@@ -12,9 +12,16 @@
  * the process. Killing a client that has requests in flight does it about once in thirty times.
  * Writes have the same gap after a partial one.
  *
+ * 3. A dialer or listener that is closed during a handshake can lose the connection, with its
+ * descriptor, and itself. A handshake sends eight bytes, reads eight, and hands the connection
+ * over; a callback waits for its turn between any two of these. After the closing the read is not
+ * begun, without a word, as in 2; or nobody is there who takes the connection, and it stays in a
+ * list that nobody looks at again.
+ *
  * What NNG must never do, then, is close a pipe while a read is between its steps or a write is
- * partial. It closes a pipe when a read fails, which is safe for the read; and on a failed write,
- * on an error event, and when told to, which are not. So, for TCP connections:
+ * partial; nor close a dialer or listener while a handshake is between its steps. It closes a pipe
+ * when a read fails, which is safe for the read; and on a failed write, on an error event, and when
+ * told to, which are not. So, for TCP connections:
  *
  *   - sendmsg is never partial: what was sent is remembered, and the call says EAGAIN until all is
  *     out. It never fails: when the connection is broken it says that all was sent, which is all
@@ -25,13 +32,24 @@
  *     link_nng closes pipes. After a failed write, "end" becomes ECONNRESET, after which NNG goes
  *     on accepting at once instead of after 100 ms.
  *   - accept, socket and close begin and end a connection's record.
+ *   - Between nng_shim_hold_handshakes() and its release a handshake is not sent or read: EAGAIN.
+ * Who holds waits for those between their steps, which is a matter of threads here, never of peers:
+ *
+ *       sendmsg --> [step] --> readv --EAGAIN--> waiting for the peer --> readv --> [step] -->
+ * readv of 8 bytes    |          | end, error                                         |    of the
+ * pipe
+ *                     +-- close  +--> over                                            +-- close
+ *
+ *     Before the first and while waiting, a close ends the handshake as it should.
  *
  * The dynamic linker finds these before libc's, in the whole process; that is why they are linked
  * into programs and never into a library. Other users of these calls see no difference but on TCP
  * sockets of their own: a write there is whole or EAGAIN, a broken connection shows when reading.
  *
  * Threads: any. NNG makes one reading and one writing call at a time on a connection, under its
- * lock, so a record needs no lock of its own; the flags are atomic for nng_shim_hang_up().
+ * lock, and a handshake's one after the other, so a record needs no lock of its own; the flags are
+ * atomic for nng_shim_hang_up(). The lock here only waits for the last step; no other is taken
+ * under it.
  * Descriptors above TRACKED_MAX are left alone.
  */
 #include "rpc/nng_shim.h"
@@ -39,12 +57,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef TERN_NNG_NEEDS_SHIM
@@ -52,7 +73,15 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 enum { TRACKED_MAX = 65536 };
-enum { IS_TRACKED = 1, WAS_ACCEPTED = 2, IS_BROKEN = 4, IS_HUNG_UP = 8 };
+enum { HANDSHAKE_BYTES = 8 };
+enum {
+    IS_TRACKED = 1,
+    WAS_ACCEPTED = 2,
+    IS_BROKEN = 4,
+    IS_HUNG_UP = 8,
+    IN_HANDSHAKE = 16, /* our half was sent; no pipe reads yet */
+    IN_STEP = 32       /* counted in `steps` */
+};
 
 /* A TCP connection of NNG. */
 struct record {
@@ -60,6 +89,7 @@ struct record {
     /* the write under way: how much of it is out, and which it is */
     size_t sent, total;
     const void *first;
+    size_t shaken; /* how much of the peer's half of the handshake came */
 };
 
 static struct record records[TRACKED_MAX];
@@ -102,10 +132,89 @@ static void begin_record(int fd, uint32_t flags)
     records[fd].sent = 0;
     records[fd].total = 0;
     records[fd].first = NULL;
+    records[fd].shaken = 0;
     atomic_store_explicit(&records[fd].flags, flags, memory_order_release);
     int highest = atomic_load(&highest_fd);
     while (fd > highest && !atomic_compare_exchange_weak(&highest_fd, &highest, fd))
         ;
+}
+
+/* ---- handshakes ---- */
+
+/* Handshakes between their steps, plus HOLDER for each who holds them. */
+static _Atomic uint64_t steps;
+static const uint64_t HOLDER = (uint64_t)1 << 32;
+static pthread_mutex_t steps_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t no_steps = PTHREAD_COND_INITIALIZER;
+
+static bool are_held(uint64_t state)
+{
+    return state >= HOLDER;
+}
+
+/* Between its steps from now on, if it is not already; false when handshakes are held. */
+static bool begin_step(struct record *record)
+{
+    uint64_t state = atomic_load(&steps);
+    if (atomic_load(&record->flags) & IN_STEP)
+        return !are_held(state);
+    do {
+        if (are_held(state))
+            return false;
+    } while (!atomic_compare_exchange_weak(&steps, &state, state + 1));
+    atomic_fetch_or(&record->flags, IN_HANDSHAKE | IN_STEP);
+    return true;
+}
+
+static void count_step_out(void)
+{
+    uint64_t before = atomic_fetch_sub(&steps, 1);
+    if (!are_held(before) || before % HOLDER != 1)
+        return;
+    int kept = errno;
+    pthread_mutex_lock(&steps_mutex);
+    pthread_cond_broadcast(&no_steps);
+    pthread_mutex_unlock(&steps_mutex);
+    errno = kept;
+}
+
+/* What is in `also` ends with the step. */
+static void end_step(struct record *record, uint32_t also)
+{
+    if (atomic_fetch_and(&record->flags, ~(IN_STEP | also)) & IN_STEP)
+        count_step_out();
+}
+
+/* NNG's half of a handshake. No message looks like it: that would have a length of 2^46. */
+static bool is_handshake(const struct msghdr *message, size_t total)
+{
+    static const uint8_t start[4] = {0, 'S', 'P', 0};
+    return total == HANDSHAKE_BYTES && message->msg_iov[0].iov_len >= sizeof start &&
+           memcmp(message->msg_iov[0].iov_base, start, sizeof start) == 0;
+}
+
+EXPORTED bool nng_shim_hold_handshakes(int most_ms)
+{
+    struct timespec until;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += most_ms / 1000;
+    until.tv_nsec += most_ms % 1000 * 1000000L;
+    if (until.tv_nsec >= 1000000000L) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000L;
+    }
+    atomic_fetch_add(&steps, HOLDER);
+    pthread_mutex_lock(&steps_mutex);
+    while (atomic_load(&steps) % HOLDER != 0 && rc == 0)
+        rc = pthread_cond_clockwait(&no_steps, &steps_mutex, CLOCK_MONOTONIC, &until);
+    pthread_mutex_unlock(&steps_mutex);
+    return rc == 0;
+}
+
+EXPORTED void nng_shim_release_handshakes(void)
+{
+    atomic_fetch_sub(&steps, HOLDER);
 }
 
 /* ---- writing ---- */
@@ -170,10 +279,50 @@ EXPORTED ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
         total += message->msg_iov[i].iov_len;
     if (state & IS_BROKEN)
         return (ssize_t)total;
-    return send_whole(record, next, fd, message, flags, total);
+    bool handshake = is_handshake(message, total);
+    if (handshake && !begin_step(record)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    ssize_t sent = send_whole(record, next, fd, message, flags, total);
+    if (handshake && sent < 0)
+        end_step(record, 0);
+    return sent;
 }
 
 /* ---- reading ---- */
+
+static ssize_t read_on(uint32_t state, readv_fn next, int fd, const struct iovec *iov, int count)
+{
+    if (state & IS_HUNG_UP)
+        return 0;
+    ssize_t got = next(fd, iov, count);
+    if (got == 0 && state & IS_BROKEN) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    return got;
+}
+
+/* A read of the peer's half, or, when that is there, the pipe's first. */
+static ssize_t read_handshake(struct record *record, uint32_t state, readv_fn next, int fd,
+                              const struct iovec *iov, int count)
+{
+    if (record->shaken >= HANDSHAKE_BYTES) {
+        end_step(record, IN_HANDSHAKE);
+        return read_on(state, next, fd, iov, count);
+    }
+    ssize_t got = -1;
+    if (begin_step(record))
+        got = read_on(state, next, fd, iov, count);
+    else
+        errno = EAGAIN;
+    if (got > 0)
+        record->shaken += (size_t)got;
+    else
+        end_step(record, 0);
+    return got;
+}
 
 EXPORTED ssize_t readv(int fd, const struct iovec *iov, int count)
 {
@@ -183,14 +332,9 @@ EXPORTED ssize_t readv(int fd, const struct iovec *iov, int count)
     struct record *record = record_of(fd, &state);
     if (!next)
         return -1;
-    if (record && state & IS_HUNG_UP)
-        return 0;
-    ssize_t got = next(fd, iov, count);
-    if (got == 0 && record && state & IS_BROKEN) {
-        errno = ECONNRESET;
-        return -1;
-    }
-    return got;
+    if (record && state & IN_HANDSHAKE)
+        return read_handshake(record, state, next, fd, iov, count);
+    return read_on(record ? state : 0, next, fd, iov, count);
 }
 
 EXPORTED int epoll_wait(int epoll_fd, struct epoll_event *events, int most, int timeout_ms)
@@ -252,7 +396,7 @@ EXPORTED int close(int fd)
     if (!next)
         return -1;
     if (record) /* the number may become a file's */
-        atomic_store_explicit(&record->flags, 0, memory_order_release);
+        end_step(record, UINT32_MAX);
     return next(fd);
 }
 

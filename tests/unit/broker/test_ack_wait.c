@@ -39,7 +39,7 @@ static int setup(void **state)
     struct world *world = test_calloc(1, sizeof *world);
     finished = 0;
     sim_env_init(&world->sim, 1);
-    assert_int_equal(ack_wait_create(&world->sim.env, &world->acks), TERN_OK);
+    assert_int_equal(ack_wait_create(&world->sim.env, "acks", &world->acks), TERN_OK);
     *state = world;
     return 0;
 }
@@ -54,12 +54,12 @@ static int teardown(void **state)
     return 0;
 }
 
-static void add(struct world *world, size_t index, int64_t phys_end, int64_t wait_ms)
+static void add(struct world *world, size_t index, int64_t position, int64_t wait_ms)
 {
     struct wait *wait = &world->waits[index];
     wait->code = NOT_YET;
     wait->entry = (struct ack_entry){
-        .phys_end = phys_end,
+        .position = position,
         .deadline_ns = clock_mono_ns(world->sim.env.clock) + ms_to_ns(wait_ms),
         .done = on_done,
     };
@@ -72,7 +72,7 @@ static void flushed_position_ends_what_it_has_passed_in_order(void **state)
     add(world, 0, 200, 5000);
     add(world, 1, 100, 5000);
     add(world, 2, 300, 5000);
-    ack_wait_advance(world->acks, 250);
+    ack_wait_advance(world->acks, 250, TERN_OK);
     assert_int_equal(world->waits[1].code, TERN_OK);
     assert_int_equal(world->waits[1].order, 0);
     assert_int_equal(world->waits[0].code, TERN_OK);
@@ -84,7 +84,7 @@ static void flushed_position_ends_what_it_has_passed_in_order(void **state)
 static void what_is_flushed_already_does_not_wait(void **state)
 {
     struct world *world = *state;
-    ack_wait_advance(world->acks, 1000);
+    ack_wait_advance(world->acks, 1000, TERN_OK);
     add(world, 0, 1000, 5000);
     assert_int_equal(world->waits[0].code, TERN_OK);
     add(world, 1, 1001, 5000);
@@ -100,18 +100,18 @@ static void late_flush_is_told_at_each_deadline(void **state)
     sim_run_for(world->sim.sched, ms_to_ns(999));
     assert_int_equal(world->waits[1].code, NOT_YET);
     sim_run_for(world->sim.sched, ms_to_ns(2));
-    assert_int_equal(world->waits[1].code, TERN_FLUSH_DISK_TIMEOUT);
+    assert_int_equal(world->waits[1].code, TERN_TIMEOUT);
     assert_int_equal(world->waits[0].code, NOT_YET);
     sim_run_for(world->sim.sched, ms_to_ns(4000));
-    assert_int_equal(world->waits[0].code, TERN_FLUSH_DISK_TIMEOUT);
-    ack_wait_advance(world->acks, 500); /* ends nobody twice */
+    assert_int_equal(world->waits[0].code, TERN_TIMEOUT);
+    ack_wait_advance(world->acks, 500, TERN_OK); /* ends nobody twice */
 }
 
 /* ST-07: after a failed flush nobody gets OK, neither those waiting nor those to come. */
 static void failed_store_ends_all_and_those_to_come(void **state)
 {
     struct world *world = *state;
-    ack_wait_advance(world->acks, 50);
+    ack_wait_advance(world->acks, 50, TERN_OK);
     add(world, 0, 100, 5000);
     ack_wait_fail_all(world->acks, TERN_SERVICE_NOT_AVAILABLE);
     assert_int_equal(world->waits[0].code, TERN_SERVICE_NOT_AVAILABLE);
@@ -123,7 +123,7 @@ static void failed_store_ends_all_and_those_to_come(void **state)
 
 static void flush_soon(void *arg)
 {
-    ack_wait_advance(((struct world *)arg)->acks, 100);
+    ack_wait_advance(((struct world *)arg)->acks, 100, TERN_OK);
 }
 
 static void drain_waits_for_the_last_one(void **state)
