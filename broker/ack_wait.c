@@ -134,11 +134,11 @@ static void complete(struct ack_entry *list, enum tern_code code)
     }
 }
 
-void ack_wait_advance(struct ack_wait *acks, int64_t position, enum tern_code code)
+static void move_to(struct ack_wait *acks, int64_t position, enum tern_code code, bool may_fall)
 {
     lock_acquire(&acks->lock);
     acks->code = code;
-    if (position > acks->position)
+    if (position > acks->position || may_fall)
         acks->position = position;
     struct ack_entry *passed = acks->head, *last = NULL;
     while (acks->head && acks->head->position <= acks->position) {
@@ -156,6 +156,16 @@ void ack_wait_advance(struct ack_wait *acks, int64_t position, enum tern_code co
         return;
     last->next = NULL;
     complete(passed, code);
+}
+
+void ack_wait_advance(struct ack_wait *acks, int64_t position, enum tern_code code)
+{
+    move_to(acks, position, code, false);
+}
+
+void ack_wait_set(struct ack_wait *acks, int64_t position, enum tern_code code)
+{
+    move_to(acks, position, code, true);
 }
 
 void ack_wait_advance_soon(struct ack_wait *acks, int64_t position, enum tern_code code)

@@ -36,7 +36,10 @@ void ack_wait_add(struct ack_wait *acks, struct ack_entry *entry);
  * changes the code.
  */
 void ack_wait_advance(struct ack_wait *acks, int64_t position, enum tern_code code);
-/* The same on the ack task, for a caller that has more to do and should not answer meanwhile.
+/* The same for a position that may fall, too: those who come later wait for it to rise again. */
+void ack_wait_set(struct ack_wait *acks, int64_t position, enum tern_code code);
+/* ack_wait_advance() on the ack task, for a caller that has more to do and should not answer
+ * meanwhile.
  */
 void ack_wait_advance_soon(struct ack_wait *acks, int64_t position, enum tern_code code);
 /* The store latched, or the broker stops: all waits, and those to come, end with `code`. */

@@ -26,16 +26,21 @@
 #include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
 #include "broker/cold_lane.h"
+#include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
 #include "broker/long_poll.h"
+#include "broker/queue_locks.h"
 #include "broker/registrar.h"
+#include "broker/set_tables.h"
 #include "broker/store_identity.h"
 
 enum {
     FIRST_REGISTRATION_MS = 1000,
     HOUSEKEEPING_MS = 1000,
     DRAIN_MS = 2000,
+    OPENING_PATIENCE_MS = 200,
+    SILENCE_MS = 1000, /* then a nameserver is asked whether it is there */
     IDLE_CLOSE_MS = 180000
 };
 
@@ -76,7 +81,7 @@ const char *broker_address(const struct broker *broker)
 bool broker_writable(struct broker *broker, enum tern_code *code, char *text, size_t size)
 {
     if (broker->config.broker_permission & PERM_WRITE)
-        return true;
+        return ha_writable(broker->ha, code, text, size);
     *code = TERN_NO_PERMISSION;
     snprintf(text, size, "broker %s does not take sends (brokerPermission %" PRId64 ")",
              broker->config.broker_name, broker->config.broker_permission);
@@ -88,10 +93,59 @@ bool broker_writable(struct broker *broker, enum tern_code *code, char *text, si
 static void on_flushed(void *arg, int64_t flushed, bool more)
 {
     struct broker *broker = arg;
+    struct ha *ha = atomic_load_explicit(&broker->ha, memory_order_acquire);
+    if (ha)
+        ha_on_flushed(ha, flushed);
+    if (broker->config.role == ROLE_SYNC_MASTER)
+        return; /* its sends wait for what is confirmed */
     if (more)
         ack_wait_advance_soon(broker->acks, flushed, TERN_OK);
     else
         ack_wait_advance(broker->acks, flushed, TERN_OK);
+}
+
+static void on_end(void *arg, int64_t end)
+{
+    struct broker *broker = arg;
+    struct ha *ha = atomic_load_explicit(&broker->ha, memory_order_acquire);
+    if (ha)
+        ha_on_end(ha, end);
+}
+
+/* ---- what replication tells ---- */
+
+/*
+ * What replication has acknowledged has changed. Told by several threads at once, so what counts is
+ * read here, and read again after it was used: the last one leaves the newest.
+ */
+static void on_acknowledged(void *arg)
+{
+    struct broker *broker = arg;
+    const struct broker_config *config = &broker->config;
+    struct ha *ha = atomic_load_explicit(&broker->ha, memory_order_acquire);
+    struct ha_acknowledged now, seen;
+    ha_acknowledged(ha, &now);
+    do {
+        seen = now;
+        if (config->role == ROLE_SLAVE || config->consume_visibility == VISIBLE_CONFIRMED)
+            store_set_dispatch_limit(broker->store, seen.visible);
+        if (config->role == ROLE_SYNC_MASTER)
+            ack_wait_advance(broker->acks, seen.confirmed,
+                             seen.alone ? TERN_SLAVE_NOT_AVAILABLE : TERN_OK);
+        ack_wait_set(broker->commits, seen.progress, TERN_OK);
+        ha_acknowledged(ha, &now);
+    } while (memcmp(&now, &seen, sizeof now) != 0);
+}
+
+static void on_ha_state(void *arg, enum ha_mode mode, int state)
+{
+    struct broker *broker = arg;
+    (void)mode;
+    log_info(broker->env.log, "ha_state", "state=%s", ha_state_text(state));
+    if (state == TERN__WIRE__HA_STATE__HA_OPEN && !atomic_exchange(&broker->opened_set, true))
+        latch_set(broker->env.sched, &broker->opened);
+    if (broker->registrar)
+        registrar_poke(broker->registrar);
 }
 
 static void on_arrival(void *arg, const struct store_arrival *arrival)
@@ -145,26 +199,6 @@ static void on_expression_changed(void *arg, const char *group, const char *topi
 
 /* ---- starting, part by part ---- */
 
-/*
- * Progress agrees with the recovered log. After an unclean stop what consumers have read may be
- * gone, and its offsets are given out anew: the new epoch makes every consumer look where it is.
- */
-static void settle_offsets(struct broker *broker)
-{
-    struct log *log = broker->env.log;
-    struct tern_error err;
-    uint32_t lowered = broker->recovered_unclean
-                           ? offsets_begin_epoch(broker->offsets, queue_end, broker)
-                           : offsets_clamp(broker->offsets, queue_end, broker);
-    if (lowered)
-        log_warn(log, "offsets_lowered",
-                 "count=%" PRIu32 " cause=\"progress was beyond the recovered log\"", lowered);
-    enum tern_code code = offsets_persist(broker->offsets, &err);
-    if (code != TERN_OK) /* a full disk must not keep the broker from serving pulls */
-        log_error(log, "offsets_not_persisted", "code=%s cause=\"%s\"", tern_code_name(code),
-                  error_text(&err, code));
-}
-
 static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
 {
     const struct broker_config *config = &broker->config;
@@ -189,12 +223,14 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
         (code = groups_create(env, groups, config->auto_create_group, &broker->groups, err)) ||
         (code = offsets_create(env, offsets, &broker->offsets, err)))
         return code;
-    if ((code = members_create(env, &members, &broker->members)) ||
+    if ((code = queue_locks_create(env, &broker->locks)) ||
+        (code = ack_wait_create(env, "broker-commit", &broker->commits)) ||
+        (code = set_tables_create(broker, &broker->set_tables)) ||
+        (code = members_create(env, &members, &broker->members)) ||
         (code = events_create(env, &broker->events)) ||
         (code = pull_stats_create(env, &broker->pull_stats)) ||
         (code = cold_lane_create(broker, env, &broker->cold)))
         return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
-    settle_offsets(broker);
     return TERN_OK;
 }
 
@@ -240,11 +276,12 @@ static void fill_store_options(const struct broker *broker, struct store_options
     options->disk_bytes =
         transfer_bytes(broker, "maxTransferBytesOnMessageInDisk", config->disk_bytes);
     options->open_files_max = (uint32_t)config->open_files;
-    options->offset_correction = true;
+    options->offset_correction = config->role != ROLE_SLAVE || config->offset_check_in_slave;
     options->observer = (struct store_observer){.arg = (void *)(uintptr_t)broker,
                                                 .on_flushed = on_flushed,
                                                 .on_arrival = on_arrival,
-                                                .on_latched = on_latched};
+                                                .on_latched = on_latched,
+                                                .on_end = on_end};
 }
 
 static enum tern_code open_store(struct broker *broker, struct tern_error *err)
@@ -274,6 +311,13 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
              broker->config.store_root, recovery.clean, recovery.log_min, recovery.log_end,
              recovery.cut_bytes, recovery.replayed_records, recovery.took_ms);
     return store_identity_load(&broker->env, broker->config.store_root, broker->store_uuid, err);
+}
+
+/* "host" of "host:port", brackets of a v6 literal left on. */
+static void host_of(const char *address, char *out, size_t size)
+{
+    const char *colon = strrchr(address, ':');
+    snprintf(out, size, "%.*s", colon ? (int)(colon - address) : (int)strlen(address), address);
 }
 
 /* The address that clients are told and that records carry. */
@@ -326,17 +370,62 @@ static enum tern_code start_server(struct broker *broker, struct tern_error *err
         .on_peer_gone = on_peer_gone,
         .on_pressure = on_pressure,
     };
-    /* Requests may come before rpc_server_create() returns; records then need the address already.
-     */
-    enum tern_code code = settle_address(broker, (unsigned)config->listen_port, err);
-    if (code != TERN_OK)
-        return code;
-    code = rpc_server_create(&broker->env, broker->link, &options, &broker->server, err);
+    enum tern_code code =
+        rpc_server_create(&broker->env, broker->link, &options, &broker->server, err);
     if (code != TERN_OK)
         return error_prefix(err, code, "listenAddr, listenPort");
     /* Any free port: nobody knows it before we say it. */
-    return config->listen_port ? TERN_OK
-                               : settle_address(broker, rpc_server_port(broker->server), err);
+    if (!config->listen_port)
+        code = settle_address(broker, rpc_server_port(broker->server), err);
+    ha_set_address(broker->ha, broker->address);
+    return code;
+}
+
+/* Replication: both ends, and when a master may take writes. Serves and asks from here on. */
+static enum tern_code start_replication(struct broker *broker, struct tern_error *err)
+{
+    const struct broker_config *config = &broker->config;
+    char host[CONFIG_STRING_BYTES + 16];
+    struct ha_options options = {
+        .mode = config->role == ROLE_SLAVE         ? HA_MODE_SLAVE
+                : config->role == ROLE_SYNC_MASTER ? HA_MODE_SYNC_MASTER
+                                                   : HA_MODE_ASYNC_MASTER,
+        .cluster = config->cluster_name,
+        .name = config->broker_name,
+        .id = config->broker_id,
+        .root_dir = config->store_root,
+        .address = broker->address,
+        .listen_addr = config->listen_addr,
+        .listen_port = config->ha_listen_port,
+        .advertise_host = host,
+        .master_address = config->ha_master_address,
+        .sync_flush = config->flush_type == FLUSH_SYNC,
+        .recovered_unclean = broker->recovered_unclean,
+        .has_nameservers = config->namesrv_addr[0] != 0,
+        .segment_bytes = config->segment_bytes,
+        .insync = {.replicas = config->in_sync_replicas > UINT32_MAX
+                                   ? UINT32_MAX
+                                   : (uint32_t)config->in_sync_replicas,
+                   .min_replicas = (uint32_t)config->min_in_sync_replicas,
+                   .max_behind_ns = ms_to_ns(config->ha_max_behind_ms)},
+        .confirmed_visibility = config->consume_visibility == VISIBLE_CONFIRMED,
+        .recover = config->recover_from_slave,
+        .recover_timeout_ms = config->recover_timeout_ms,
+        .readable = config->slave_read_enable,
+        .store = broker->store,
+        .arg = broker,
+        .on_state = on_ha_state,
+        .on_acknowledged = on_acknowledged,
+    };
+    struct ha *ha = NULL;
+    memcpy(options.uuid, broker->store_uuid, sizeof options.uuid);
+    host_of(broker->address, host, sizeof host);
+    set_tables_ops(broker->set_tables, &options.tables);
+    enum tern_code code = ha_create(&broker->env, broker->link, &options, &ha, err);
+    if (code != TERN_OK)
+        return code;
+    atomic_store_explicit(&broker->ha, ha, memory_order_release);
+    return ha_start(ha, err);
 }
 
 static int64_t housekeeping_step(void *arg, int64_t now_ns)
@@ -366,6 +455,7 @@ static enum tern_code prepare_lanes(struct broker *broker, struct tern_error *er
         .connect_wait_ms = 500,
         .reconnect_min_ms = 100,
         .reconnect_max_ms = 5000,
+        .silence_ms = SILENCE_MS,
         .client_id = "",
     };
     enum tern_code code = rpc_client_create(&broker->env, broker->link, &options, &broker->client);
@@ -390,15 +480,34 @@ static enum tern_code start_registering(struct broker *broker, struct tern_error
     return registrar_publish(broker->registrar, deadline_ns, err);
 }
 
+/*
+ * A master that has nobody to wait for is open a moment later: ready then means writable, too. What
+ * waits longer (recovering) serves reads meanwhile.
+ */
+static void await_opening(struct broker *broker)
+{
+    int64_t deadline_ns = clock_mono_ns(broker->env.clock) + ms_to_ns(OPENING_PATIENCE_MS);
+    if (broker->config.role == ROLE_SLAVE ||
+        latch_wait(broker->env.sched, &broker->opened, deadline_ns))
+        return;
+    log_warn(broker->env.log, "recovering",
+             "effect=\"reads are served, sends refused\" see=\"mqadmin haStatus\"");
+}
+
 enum tern_code broker_start(struct broker *broker, struct tern_error *err)
 {
     enum tern_code code;
+    latch_init(&broker->opened);
     if ((code = open_store(broker, err)) || (code = open_tables(broker, err)) ||
-        (code = prepare_lanes(broker, err)) || (code = start_server(broker, err)) ||
+        (code = prepare_lanes(broker, err)) ||
+        (code = settle_address(broker, (unsigned)broker->config.listen_port, err)) ||
+        (code = start_replication(broker, err)) || (code = start_server(broker, err)) ||
         (code = start_registering(broker, err)))
         return code;
-    log_info(broker->env.log, "broker_started", "name=%s id=%" PRId64 " address=%s",
-             broker->config.broker_name, broker->config.broker_id, broker->address);
+    await_opening(broker);
+    log_info(broker->env.log, "broker_started", "name=%s id=%" PRId64 " address=%s ha_address=%s",
+             broker->config.broker_name, broker->config.broker_id, broker->address,
+             ha_address(broker->ha));
     return TERN_OK;
 }
 
@@ -429,8 +538,11 @@ static void stop_running(struct broker *broker)
     if (broker->acks && !ack_wait_drain(broker->acks, patience_ns))
         log_warn(broker->env.log, "sends_not_flushed", "count=%" PRIu32,
                  ack_wait_count(broker->acks));
+    if (broker->commits) /* what is here is persisted below; the slaves' word is not waited for */
+        ack_wait_fail_all(broker->commits, TERN_SERVICE_NOT_AVAILABLE);
     if (broker->server)
         rpc_server_stop(broker->server);
+    ha_stop(broker->ha);
     admin_lane_destroy(broker->admin);
     broker->admin = NULL;
     if (broker->polls)
@@ -447,8 +559,10 @@ enum tern_code broker_stop(struct broker *broker, struct tern_error *err)
     struct tern_error cause;
 
     stop_running(broker);
-    if (broker->store)
+    if (broker->store) { /* what is not confirmed is dispatched at the next start anyway */
+        store_set_dispatch_limit(broker->store, INT64_MAX);
         keep_first(&first, err, store_close(broker->store, &cause), &cause);
+    }
     broker->store = NULL;
     ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
     keep_first(&first, err, offsets_persist(broker->offsets, &cause), &cause);
@@ -471,6 +585,8 @@ void broker_destroy(struct broker *broker)
         log_error(broker->env.log, "store_not_closed", "cause=\"%s\"", err.text);
     if (broker->acks)
         ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
+    if (broker->commits)
+        ack_wait_fail_all(broker->commits, TERN_SERVICE_NOT_AVAILABLE);
     if (broker->client)
         rpc_client_destroy(broker->client);
     registrar_destroy(broker->registrar); /* after its calls have ended */
@@ -478,6 +594,10 @@ void broker_destroy(struct broker *broker)
         rpc_server_destroy(broker->server);
     long_poll_destroy(broker->polls);
     ack_wait_destroy(broker->acks);
+    ack_wait_destroy(broker->commits);
+    ha_destroy(broker->ha);
+    set_tables_destroy(broker->set_tables);
+    queue_locks_destroy(broker->locks);
     pull_stats_destroy(broker->pull_stats);
     members_destroy(broker->members);
     offsets_destroy(broker->offsets);

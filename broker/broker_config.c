@@ -37,6 +37,22 @@ static const struct config_row rows[] = {
      .help = "Port to listen on; 0: any free one."},
     {.key = "advertiseAddr", .type = CONFIG_STRING, .offset = FIELD(advertise_addr), .fallback = "", .max = 120,
      .help = "host or host:port that clients are told. Empty: listenAddr and listenPort."},
+    {.key = "haListenPort", .type = CONFIG_INT, .offset = FIELD(ha_listen_port), .fallback = "10912", .min = 0, .max = 65535,
+     .help = "Port of replication, on listenAddr; 0: any free one. Whoever reaches it can copy the whole log."},
+    {.key = "haMasterAddress", .type = CONFIG_STRING, .offset = FIELD(ha_master_address), .fallback = "", .max = 120,
+     .help = "A slave's: host:port of its master's replication, until a nameserver names it."},
+    {.key = "inSyncReplicas", .type = CONFIG_STRING, .offset = FIELD(in_sync_replicas_text), .fallback = "1", .min = 1, .max = 8,
+     .help = "SYNC_MASTER: how many slaves of the in-sync set must have a message before it is answered, 1..15 or 'all'; never more than are in the set."},
+    {.key = "minInSyncReplicas", .type = CONFIG_INT, .offset = FIELD(min_in_sync_replicas), .fallback = "0", .min = 0, .max = 15,
+     .help = "With fewer slaves in sync sends are refused. 0: the master alone goes on, answering SLAVE_NOT_AVAILABLE."},
+    {.key = "haMaxTimeSlaveNotCatchup", .type = CONFIG_DURATION, .offset = FIELD(ha_max_behind_ms), .fallback = "15s", .min = 100, .max = 600000,
+     .help = "A slave that was not heard of, or has not caught up, for so long leaves the in-sync set."},
+    {.key = "consumeVisibility", .type = CONFIG_ENUM, .offset = FIELD(consume_visibility), .fallback = "auto", .choices = "auto|written|confirmed",
+     .help = "What consumers may see: everything written, or only what the in-sync replicas have. auto: confirmed for a SYNC_MASTER."},
+    {.key = "recoverFromSlave", .type = CONFIG_BOOL, .offset = FIELD(recover_from_slave), .fallback = "true",
+     .help = "A starting master takes from its slaves what it lacks before it opens for writes."},
+    {.key = "recoverFromSlaveTimeout", .type = CONFIG_DURATION, .offset = FIELD(recover_timeout_ms), .fallback = "30s", .min = 100, .max = 3600000,
+     .help = "How long it waits for them: then an ASYNC_MASTER opens, a SYNC_MASTER waits for mqadmin forceOpen."},
     {.key = "brokerPermission", .type = CONFIG_INT, .offset = FIELD(broker_permission), .fallback = "6", .min = 0, .max = 7,
      .help = "4 read, 2 write: what this broker serves."},
     {.key = "logLevel", .type = CONFIG_ENUM, .offset = FIELD(log_level), .fallback = "info", .choices = "debug|info|warn|error",
@@ -250,6 +266,36 @@ static enum tern_code check_addresses(const struct broker_config *config, struct
     return check_namesrvs(config, err);
 }
 
+/* inSyncReplicas: a number or "all". */
+static bool parse_replicas(const char *text, int64_t *out)
+{
+    char *end;
+    if (!strcmp(text, "all")) {
+        *out = INT64_MAX;
+        return true;
+    }
+    long number = strtol(text, &end, 10);
+    *out = number;
+    return end != text && !*end && number >= 1 && number <= 15;
+}
+
+static enum tern_code check_replication(struct broker_config *config, struct tern_error *err)
+{
+    const char *master = config->ha_master_address;
+    if (!parse_replicas(config->in_sync_replicas_text, &config->in_sync_replicas))
+        return error_set(err, TERN_CONFIG, "inSyncReplicas: '%s' is neither 1..15 nor 'all'",
+                         config->in_sync_replicas_text);
+    if (master[0] && !names_host_and_port(master, strlen(master)))
+        return error_set(err, TERN_CONFIG, "haMasterAddress: '%s' is not host:port", master);
+    if (config->listen_port && config->listen_port == config->ha_listen_port)
+        return error_set(err, TERN_CONFIG, "haListenPort: %" PRId64 " is listenPort, too",
+                         config->ha_listen_port);
+    if (config->consume_visibility == VISIBLE_AUTO)
+        config->consume_visibility =
+            config->role == ROLE_SYNC_MASTER ? VISIBLE_CONFIRMED : VISIBLE_WRITTEN;
+    return TERN_OK;
+}
+
 enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err)
 {
     enum tern_code code = fill_from_host(config, err);
@@ -264,13 +310,8 @@ enum tern_code broker_config_check(struct broker_config *config, struct tern_err
                          "brokerId: %" PRId64 " does not go with brokerRole: a master has id 0, a "
                          "slave another",
                          config->broker_id);
-    if (config->role == ROLE_SLAVE)
-        return error_set(err, TERN_CONFIG,
-                         "brokerRole: SLAVE is not offered by this version; run masters only");
-    if (config->role == ROLE_SYNC_MASTER)
-        return error_set(err, TERN_CONFIG,
-                         "brokerRole: SYNC_MASTER is not offered by this version; use "
-                         "ASYNC_MASTER, whose flushDiskType decides durability");
+    if ((code = check_replication(config, err)))
+        return code;
     if (!broker_config_hours(config->delete_when))
         return error_set(err, TERN_CONFIG,
                          "deleteWhen: '%s' is not a list of hours 0..23 separated by ';'",

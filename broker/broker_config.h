@@ -9,6 +9,7 @@
 
 enum broker_role { ROLE_ASYNC_MASTER, ROLE_SYNC_MASTER, ROLE_SLAVE };
 enum flush_type { FLUSH_SYNC, FLUSH_ASYNC };
+enum visibility { VISIBLE_AUTO, VISIBLE_WRITTEN, VISIBLE_CONFIRMED };
 
 struct broker_config {
     char cluster_name[CONFIG_STRING_BYTES];
@@ -20,6 +21,15 @@ struct broker_config {
     char listen_addr[CONFIG_STRING_BYTES];
     int64_t listen_port;
     char advertise_addr[CONFIG_STRING_BYTES];
+    int64_t ha_listen_port;
+    char ha_master_address[CONFIG_STRING_BYTES];
+    char in_sync_replicas_text[CONFIG_STRING_BYTES];
+    int64_t in_sync_replicas; /* from the text; INT64_MAX: all */
+    int64_t min_in_sync_replicas;
+    int64_t ha_max_behind_ms;
+    int32_t consume_visibility; /* enum visibility; VISIBLE_AUTO is resolved by the check */
+    bool recover_from_slave;
+    int64_t recover_timeout_ms;
     int64_t broker_permission;
     int32_t log_level; /* enum log_level */
 

@@ -6,6 +6,7 @@
 #define BROKER_INTERNAL_H
 
 #include "base/metrics.h"
+#include "base/sched.h"
 #include "broker/broker.h"
 #include "broker/broker_config.h"
 #include "broker/events.h"
@@ -22,8 +23,11 @@
 struct ack_wait;
 struct admin_lane;
 struct cold_lane;
+struct ha;
 struct long_poll;
+struct queue_locks;
 struct registrar;
+struct set_tables;
 
 struct broker {
     struct env env;    /* copied */
@@ -43,17 +47,23 @@ struct broker {
     struct members *members;
     struct events *events;
     struct pull_stats *pull_stats;
-    struct ack_wait *acks;
+    struct queue_locks *locks;
+    struct set_tables *set_tables;
+    struct ack_wait *acks;    /* sends, by physical offset */
+    struct ack_wait *commits; /* commits, by change number */
     struct long_poll *polls;
     struct cold_lane *cold;
     struct admin_lane *admin;
     struct registrar *registrar;
     struct rpc_server *server;
     struct rpc_client *client; /* to the nameservers */
+    struct ha *_Atomic ha;     /* set while the store already runs; NULL only before and in tests */
+    struct latch opened;       /* set when a master is open for writes the first time */
+    _Atomic bool opened_set;
     struct task *housekeeper;
 
     struct request_stats request_stats[REQUEST_KINDS];
-    _Atomic uint64_t flush_timeouts;
+    _Atomic uint64_t flush_timeouts, replica_timeouts, no_replica;
     _Atomic uint64_t expression_changes;
     int64_t next_persist_ns; /* the housekeeper's */
 };

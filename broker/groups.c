@@ -101,6 +101,20 @@ static enum tern_code check_config(const struct group_config *config, struct ter
     return code;
 }
 
+/* The same values in memory without stray bytes, as named_table compares rows. */
+static void tidy(struct group_config *row, const struct group_config *config)
+{
+    group_config_init(row, config->name, strlen(config->name));
+    row->consume_enable = config->consume_enable;
+    row->consume_from_min_enable = config->consume_from_min_enable;
+    row->consume_broadcast_enable = config->consume_broadcast_enable;
+    row->retry_queues = config->retry_queues;
+    row->retry_max_times = config->retry_max_times;
+    row->broker_id = config->broker_id;
+    row->which_broker_when_slow = config->which_broker_when_slow;
+    row->notify_members_changed = config->notify_members_changed;
+}
+
 /* ---- the file ---- */
 
 static enum tern_code take_number(const json_t *object, const char *group,
@@ -298,15 +312,7 @@ enum tern_code groups_put(struct groups *groups, const struct group_config *conf
     enum tern_code code = check_config(config, err);
     if (code)
         return code;
-    group_config_init(&row, config->name, strlen(config->name));
-    row.consume_enable = config->consume_enable;
-    row.consume_from_min_enable = config->consume_from_min_enable;
-    row.consume_broadcast_enable = config->consume_broadcast_enable;
-    row.retry_queues = config->retry_queues;
-    row.retry_max_times = config->retry_max_times;
-    row.broker_id = config->broker_id;
-    row.which_broker_when_slow = config->which_broker_when_slow;
-    row.notify_members_changed = config->notify_members_changed;
+    tidy(&row, config);
     return named_table_put(&groups->table, &row, err);
 }
 
@@ -322,31 +328,113 @@ enum tern_code groups_remove(struct groups *groups, const char *name, size_t len
     return code;
 }
 
-enum tern_code groups_persist(struct groups *groups, struct tern_error *err)
+/* @locks holds:BROKER_FILES */
+static enum tern_code write_rows(struct groups *groups, const struct group_config *rows,
+                                 size_t count, uint64_t version, struct tern_error *err)
+{
+    size_t len = 0;
+    char known[24];
+    char *text = format(groups, rows, count, version, &len);
+    if (!text)
+        return error_set(err, TERN_NO_MEMORY, "no memory to write %s", groups->path);
+    snprintf(known, sizeof known, "%" PRIu64, version);
+    enum tern_code code = durable_write(&groups->env, groups->path, text, len, known, err);
+    free(text);
+    return code;
+}
+
+/* Writes a table's rows; *version and *mark are for named_table_settled().
+ * @locks holds:BROKER_FILES */
+static enum tern_code write_table(struct groups *groups, struct named_table *table,
+                                  uint64_t *version, uint64_t *mark, struct tern_error *err)
 {
     size_t count;
-    size_t len = 0;
+    struct group_config *rows = named_table_snapshot(table, &count, version, mark);
+    if (!rows)
+        return error_set(err, TERN_NO_MEMORY, "no memory to write %s", groups->path);
+    enum tern_code code = write_rows(groups, rows, count, *version, err);
+    free(rows);
+    return code;
+}
+
+enum tern_code groups_persist(struct groups *groups, struct tern_error *err)
+{
     uint64_t version;
     uint64_t mark;
-    char known[24];
-    if (!named_table_dirty(&groups->table))
-        return TERN_OK;
-    struct group_config *rows = named_table_snapshot(&groups->table, &count, &version, &mark);
-    char *text = rows ? format(groups, rows, count, version, &len) : NULL;
-    enum tern_code code = TERN_NO_MEMORY;
-    snprintf(known, sizeof known, "%" PRIu64, version);
-    if (text)
-        code = durable_write(&groups->env, groups->path, text, len, known, err);
-    else
-        error_set(err, code, "no memory to write %s", groups->path);
-    if (!code)
-        named_table_settled(&groups->table, version, mark);
-    free(text);
-    free(rows);
+    enum tern_code code = TERN_OK;
+    lock_acquire(&groups->table.file_lock);
+    bool dirty = named_table_dirty(&groups->table);
+    if (dirty) {
+        code = write_table(groups, &groups->table, &version, &mark, err);
+        if (!code)
+            named_table_settled(&groups->table, version, mark);
+    }
+    lock_release(&groups->table.file_lock);
+    if (dirty && !code)
+        named_table_tell(&groups->table);
     return code;
 }
 
 void groups_rollback(struct groups *groups)
 {
+    lock_acquire(&groups->table.file_lock);
     named_table_rollback(&groups->table);
+    lock_release(&groups->table.file_lock);
+}
+
+/* ---- copying ---- */
+
+void groups_follow(struct groups *groups, bool follows)
+{
+    named_table_follow(&groups->table, follows);
+}
+
+void groups_watch(struct groups *groups, void (*fn)(void *arg), void *arg)
+{
+    groups->table.on_settled = fn;
+    groups->table.settled_arg = arg;
+}
+
+static enum tern_code take_config(struct named_table *fresh, const struct group_config *config,
+                                  struct tern_error *err)
+{
+    struct group_config row;
+    enum tern_code code = check_config(config, err);
+    if (code)
+        return code;
+    tidy(&row, config);
+    if (named_table_row(fresh, row.name, strlen(row.name)))
+        return error_set(err, TERN_INVALID, "group %s is there twice", row.name);
+    code = named_table_set(fresh, &row);
+    return code ? error_set(err, code, "the table of %d groups takes no more", (int)GROUPS_MAX)
+                : TERN_OK;
+}
+
+enum tern_code groups_replace(struct groups *groups, const struct group_config *configs,
+                              size_t count, uint64_t version, struct tern_error *err)
+{
+    struct named_table fresh;
+    uint64_t its_version;
+    uint64_t mark;
+    enum tern_code code = TERN_OK;
+    named_table_init(&fresh, &groups->env, "groups", sizeof(struct group_config), GROUPS_MAX);
+    atomic_store(&fresh.version, version);
+    if (version > INT64_MAX)
+        code =
+            error_set(err, TERN_INVALID, "version %" PRIu64 " of the groups is too high", version);
+    for (size_t i = 0; !code && i < count; i++)
+        code = take_config(&fresh, &configs[i], err);
+    if (!code) {
+        lock_acquire(&groups->table.file_lock);
+        code = write_table(groups, &fresh, &its_version, &mark, err);
+        if (code)
+            named_table_unsettle(&groups->table);
+        else
+            named_table_swap(&groups->table, &fresh);
+        lock_release(&groups->table.file_lock);
+    }
+    named_table_fini(&fresh);
+    if (!code)
+        named_table_tell(&groups->table);
+    return code;
 }

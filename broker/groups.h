@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/names.h"
 
-enum { GROUPS_MAX = 100000 };
+enum { GROUPS_MAX = 100000, GROUP_SLOW_BROKER_DEFAULT = 1 };
 
 struct group_config {
     char name[GROUP_NAME_MAX + 1];
@@ -46,6 +46,11 @@ bool groups_dirty(struct groups *groups);
 MUST_CHECK enum tern_code groups_persist(struct groups *groups, struct tern_error *err);
 void groups_rollback(struct groups *groups);
 uint64_t groups_version(struct groups *groups);
+/* As topics_replace(), topics_follow() and topics_watch(). */
+MUST_CHECK enum tern_code groups_replace(struct groups *groups, const struct group_config *configs,
+                                         size_t count, uint64_t version, struct tern_error *err);
+void groups_follow(struct groups *groups, bool follows);
+void groups_watch(struct groups *groups, void (*fn)(void *arg), void *arg);
 struct group_config *groups_snapshot(struct groups *groups, size_t *count, uint64_t *version);
 
 #endif

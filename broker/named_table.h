@@ -7,19 +7,26 @@
  *              └──► undo, newest first ──────────────────┤
  *                                                        rollback(): take all undo back
  *
+ *   replace: new rows built aside ─► written ─► swapped in at once, version as given
+ *
  * A row is `row_bytes` of plain memory that begins with its terminated name.
  *
- * Invariants: every change since the last settled snapshot has one undo record; the version differs
- * from the settled one exactly when the rows may differ from the file. A new version is at least
- * the wall clock, so that one which was shown and then lost in a crash is not given out again.
+ * Versions name what a set's master holds. A new one is at least the wall clock, so that one which
+ * was shown and then lost in a crash is not given out again. A table that follows (a slave's, or of
+ * a master that is not open) keeps the version that it took from another copy whatever is changed
+ * in it: such changes, groups that were met, must not outbid the master's.
  *
- * Threads: any; one short lock. Snapshot, settle and rollback belong to whoever persists, one at a
- * time. Failure modes: TERN_NO_MEMORY and TERN_LIMIT leave everything as it was.
+ * Invariants: every change since the last settled snapshot has one undo record; version and change
+ * number differ from the settled ones exactly when the rows may differ from the file.
+ *
+ * Threads: any; one short lock. Snapshot, settle and rollback belong to whoever persists, who holds
+ * file_lock. Failure modes: TERN_NO_MEMORY and TERN_LIMIT leave everything as it was.
  */
 #ifndef BROKER_NAMED_TABLE_H
 #define BROKER_NAMED_TABLE_H
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +56,20 @@ struct named_table {
     size_t row_bytes;
     uint32_t rows_max;
     const char *what; /* "topics" */
+    /* Told when changes are durable, without locks; NULL: nobody. Set before the table is shared.
+     */
+    void (*on_settled)(void *arg);
+    void *settled_arg;
 
-    struct lock lock; /* protects the rest */
+    struct lock file_lock; /* one writer of the file; held over its I/O, taken before `lock` */
+    struct lock lock;      /* protects the rest */
     struct named_row *rows;
-    struct named_undo *undo; /* newest first */
-    uint64_t undo_number;    /* of the newest ever */
-    uint64_t version;
-    uint64_t settled_version;
+    struct named_undo *undo;  /* newest first */
+    uint64_t change_number;   /* of the newest change ever */
+    _Atomic uint64_t version; /* read without the lock, too */
+    uint64_t settled_version, settled_change;
+    bool follows;     /* changes leave the version as it is… */
+    bool unversioned; /* …and there were some */
 };
 
 static inline void named_table_init(struct named_table *table, const struct env *env,
@@ -63,6 +77,7 @@ static inline void named_table_init(struct named_table *table, const struct env 
 {
     *table = (struct named_table){
         .env = env, .row_bytes = row_bytes, .rows_max = rows_max, .what = what};
+    lock_init(&table->file_lock, LOCK_BROKER_FILES);
     lock_init(&table->lock, LOCK_BROKER_TABLES);
 }
 
@@ -106,12 +121,33 @@ static inline enum tern_code named_table_set(struct named_table *table, const vo
     return TERN_OK;
 }
 
+/* @locks holds:BROKER_TABLES */
 static inline void named_table_next_version(struct named_table *table)
 {
     int64_t wall_ms = clock_wall_ms(table->env->clock);
-    table->version++;
-    if (wall_ms > 0 && table->version < (uint64_t)wall_ms)
-        table->version = (uint64_t)wall_ms;
+    uint64_t version = atomic_load(&table->version) + 1;
+    if (wall_ms > 0 && version < (uint64_t)wall_ms)
+        version = (uint64_t)wall_ms;
+    atomic_store(&table->version, version);
+}
+
+/* Something is not as in the file any more. @locks holds:BROKER_TABLES */
+static inline void named_table_changed(struct named_table *table)
+{
+    table->change_number++;
+    if (table->follows)
+        table->unversioned = true;
+    else
+        named_table_next_version(table);
+}
+
+static inline void named_undo_free(struct named_undo *undo)
+{
+    while (undo) {
+        struct named_undo *next = undo->next;
+        free(undo);
+        undo = next;
+    }
 }
 
 /* Forgets rows and undo; for a parser that begins anew. */
@@ -121,17 +157,15 @@ static inline void named_table_clear(struct named_table *table)
     struct named_row *next_row;
     HASH_ITER (hh, table->rows, row, next_row)
         named_table_drop(table, row);
-    while (table->undo) {
-        struct named_undo *next = table->undo->next;
-        free(table->undo);
-        table->undo = next;
-    }
+    named_undo_free(table->undo);
+    table->undo = NULL;
 }
 
 static inline void named_table_fini(struct named_table *table)
 {
     named_table_clear(table);
     lock_fini(&table->lock);
+    lock_fini(&table->file_lock);
 }
 
 static inline bool named_table_find(struct named_table *table, const char *name, size_t len,
@@ -150,16 +184,16 @@ static inline void named_table_remember(struct named_table *table, struct named_
                                         const struct named_row *row, const char *name, size_t len)
 {
     undo->existed = row != NULL;
-    undo->number = ++table->undo_number;
     if (row) {
         memcpy(undo->data, row->data, table->row_bytes);
     } else {
         memcpy(undo->data, name, len);
         undo->data[len] = 0;
     }
+    named_table_changed(table);
+    undo->number = table->change_number;
     undo->next = table->undo;
     table->undo = undo;
-    named_table_next_version(table);
 }
 
 /* Rows must be filled without gaps left undefined: equal rows are told by their bytes. */
@@ -229,8 +263,8 @@ static inline void *named_table_snapshot(struct named_table *table, size_t *coun
     if (rows)
         HASH_ITER (hh, table->rows, row, next)
             memcpy(rows + n++ * table->row_bytes, row->data, table->row_bytes);
-    *version = table->version;
-    *mark = table->undo_number;
+    *version = atomic_load(&table->version);
+    *mark = table->change_number;
     lock_release(&table->lock);
     *count = n;
     if (rows)
@@ -248,12 +282,15 @@ static inline void named_table_settled(struct named_table *table, uint64_t versi
     struct named_undo *old = *at;
     *at = NULL;
     table->settled_version = version;
+    table->settled_change = mark;
     lock_release(&table->lock);
-    while (old) {
-        struct named_undo *next = old->next;
-        free(old);
-        old = next;
-    }
+    named_undo_free(old);
+}
+
+static inline void named_table_tell(const struct named_table *table)
+{
+    if (table->on_settled)
+        table->on_settled(table->settled_arg);
 }
 
 /*
@@ -264,7 +301,7 @@ static inline void named_table_rollback(struct named_table *table)
 {
     lock_acquire(&table->lock);
     if (table->undo)
-        named_table_next_version(table);
+        named_table_changed(table);
     while (table->undo) {
         struct named_undo *undo = table->undo;
         const char *name = (const char *)undo->data;
@@ -272,7 +309,7 @@ static inline void named_table_rollback(struct named_table *table)
         if (undo->existed) {
             enum tern_code code = named_table_set(table, undo->data);
             if (code) /* no memory to bring a removed row back: the restart will */
-                table->settled_version = 0;
+                table->settled_change = UINT64_MAX;
         } else if (row) {
             named_table_drop(table, row);
         }
@@ -285,17 +322,55 @@ static inline void named_table_rollback(struct named_table *table)
 static inline bool named_table_dirty(struct named_table *table)
 {
     lock_acquire(&table->lock);
-    bool dirty = table->version != table->settled_version;
+    bool dirty = atomic_load(&table->version) != table->settled_version ||
+                 table->change_number != table->settled_change;
     lock_release(&table->lock);
     return dirty;
 }
 
 static inline uint64_t named_table_version(struct named_table *table)
 {
+    return atomic_load(&table->version);
+}
+
+/* See the file's comment. Versions go on, and what was changed meanwhile gets one, when it ends. */
+static inline void named_table_follow(struct named_table *table, bool follows)
+{
     lock_acquire(&table->lock);
-    uint64_t version = table->version;
+    table->follows = follows;
+    if (!follows && table->unversioned) {
+        table->unversioned = false;
+        named_table_changed(table);
+    }
     lock_release(&table->lock);
-    return version;
+}
+
+/*
+ * Takes the rows and the version of `fresh`, which were written already, at once; `fresh` gets the
+ * old rows, to be freed with it. What was changed since the last persist is gone, as the rest is.
+ */
+static inline void named_table_swap(struct named_table *table, struct named_table *fresh)
+{
+    lock_acquire(&table->lock);
+    struct named_row *rows = table->rows;
+    struct named_undo *undo = table->undo;
+    table->rows = fresh->rows;
+    table->undo = NULL;
+    atomic_store(&table->version, atomic_load(&fresh->version));
+    table->settled_version = atomic_load(&fresh->version);
+    table->settled_change = ++table->change_number;
+    table->unversioned = false;
+    lock_release(&table->lock);
+    fresh->rows = rows;
+    fresh->undo = undo;
+}
+
+/* The file may hold what the table does not: it is to be written again. */
+static inline void named_table_unsettle(struct named_table *table)
+{
+    lock_acquire(&table->lock);
+    table->settled_change = UINT64_MAX;
+    lock_release(&table->lock);
 }
 
 /*
@@ -305,7 +380,8 @@ static inline uint64_t named_table_version(struct named_table *table)
 static inline void named_table_loaded(struct named_table *table, uint64_t version,
                                       const char *known)
 {
-    table->version = table->settled_version = version;
+    atomic_store(&table->version, version);
+    table->settled_version = version;
     if (!known || strtoull(known, NULL, 10) != version)
         named_table_next_version(table);
 }

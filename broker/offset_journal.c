@@ -48,14 +48,16 @@ static size_t decode(const uint8_t *bytes, size_t left, char topic[TOPIC_NAME_MA
     if (size < HEAD_BYTES || size > left || size > ENTRY_MAX_BYTES)
         return 0;
     size_t topic_len = bytes[HEAD_BYTES - 1];
-    if (topic_len > TOPIC_NAME_MAX || HEAD_BYTES + topic_len >= size ||
+    if (topic_len > TOPIC_NAME_MAX || HEAD_BYTES + topic_len > size ||
         size - HEAD_BYTES - topic_len > GROUP_NAME_MAX ||
         get_be32(bytes + 2) != record_body_crc(bytes + CHECKED_AT, size - CHECKED_AT))
         return 0;
     size_t group_len = size - HEAD_BYTES - topic_len;
     const uint8_t *names = bytes + HEAD_BYTES;
-    if (topic_name_check(names, topic_len, NULL) != TERN_OK ||
-        group_name_check(names + topic_len, group_len, NULL) != TERN_OK)
+    bool is_floor = (int32_t)get_be32(bytes + 30) == -1;
+    if ((!is_floor && (!topic_len || !group_len)) || (is_floor && topic_len && group_len) ||
+        (topic_len && topic_name_check(names, topic_len, NULL) != TERN_OK) ||
+        (group_len && group_name_check(names + topic_len, group_len, NULL) != TERN_OK))
         return 0;
     memcpy(topic, names, topic_len);
     topic[topic_len] = 0;
@@ -68,7 +70,7 @@ static size_t decode(const uint8_t *bytes, size_t left, char topic[TOPIC_NAME_MA
         .offset = (int64_t)get_be64(bytes + 22),
         .version = {get_be64(bytes + 6), get_be64(bytes + 14)},
     };
-    return entry->queue_id >= 0 && entry->offset >= 0 ? size : 0;
+    return entry->queue_id >= -1 && entry->offset >= 0 ? size : 0;
 }
 
 static enum tern_code replay_file(struct offset_journal *journal, int index,

@@ -1,7 +1,7 @@
 /*
- * Commits between two persists of the offset table: written, not synced, so that a killed broker
- * has every progress that it acknowledged. A power loss may take what the table's last persist does
- * not have.
+ * Commits, and what came from copies, between two persists of the offset table: written, not
+ * synced, so that a killed broker has every progress that it acknowledged. A power loss may take
+ * what the table's last persist does not have.
  *
  * Two files, written in turn. A persist switches to the other one before it looks at the table and
  * empties the one before when the table is on disk: whatever is not in the table is in a file.
@@ -20,8 +20,8 @@ struct offset_journal;
 enum { OFFSET_JOURNAL_MAX_BYTES = 64 << 20 }; /* of a file; beyond, commits wait for the persist */
 
 struct offset_journal_entry {
-    const char *group, *topic; /* terminated, checked */
-    int32_t queue_id;
+    const char *group, *topic; /* terminated, checked; one or both "" in a floor */
+    int32_t queue_id;          /* -1: a floor */
     int64_t offset;
     struct offset_version version;
 };

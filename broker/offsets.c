@@ -2,8 +2,9 @@
  * Consumer progress in memory.
  *
  * Its place: pulls and commits from many clients raise offsets here, a few times a second each;
- * resets, deletions and the clamping after a recovery change versions; offsets_file.c writes it
- * down every few seconds.
+ * resets and deletions change versions; offsets_walk.c lowers what is beyond the log,
+ * offsets_merge.c exchanges it with the other members of the set, offsets_file.c writes it down
+ * every few seconds.
  *
  *   commit (v, o) on a slot (V, O):   v < V  refused, the client learns (V, O)
  *                                     v = V  O becomes max(O, o)
@@ -12,6 +13,7 @@
  *
  * Invariants: an offset falls only together with a rise of its version. A removed slot's version
  * lies below the floor that stands for it, so no commit from before the removal can bring it back.
+ * Every change gives its slot a new number, in the same hold of the lock.
  *
  * Threads: any. One lock, held for one look-up; walks over everything let go of it every few
  * hundred buckets. Failure modes: a full table refuses new pairs and keeps serving the old ones.
@@ -25,22 +27,6 @@
 #include "base/log.h"
 
 enum { SLOTS_AT_FIRST = 4 };
-
-/* ---- versions ---- */
-
-static struct offset_version version_max(struct offset_version a, struct offset_version b)
-{
-    return offset_version_compare(a, b) < 0 ? b : a;
-}
-
-static struct offset_version version_next(struct offset_version version)
-{
-    if (version.counter < INT64_MAX)
-        version.counter++;
-    else
-        version = (struct offset_version){version.epoch + 1, 0};
-    return version;
-}
 
 /* ---- entries and slots; @locks holds:BROKER_OFFSETS ---- */
 
@@ -90,6 +76,10 @@ struct offset_entry *offsets_entry_make(struct offsets *offsets, const char *top
     memcpy(entry->key, topic, topic_len);
     entry->key[topic_len] = '@';
     memcpy(entry->key + topic_len + 1, group, group_len + 1);
+    if (offset_entry_is_floor(entry) && !offsets_slot_make(offsets, entry, -1)) {
+        free(entry);
+        return NULL;
+    }
     struct offset_entry **bucket = &offsets->buckets[entry->hash % OFFSET_BUCKETS];
     entry->next = *bucket;
     *bucket = entry;
@@ -99,8 +89,7 @@ struct offset_entry *offsets_entry_make(struct offsets *offsets, const char *top
     return entry;
 }
 
-/* Takes the entry out of its bucket; *link points to it. */
-static void entry_free(struct offsets *offsets, struct offset_entry **link)
+void offsets_entry_free(struct offsets *offsets, struct offset_entry **link)
 {
     struct offset_entry *entry = *link;
     *link = entry->next;
@@ -108,6 +97,10 @@ static void entry_free(struct offsets *offsets, struct offset_entry **link)
     offsets->floor_count -= offset_entry_is_floor(entry);
     offsets->text_bytes -= (size_t)entry->topic_len + entry->group_len + OFFSET_ENTRY_TEXT_BYTES +
                            (size_t)entry->slot_count * OFFSET_SLOT_TEXT_BYTES;
+    for (uint32_t i = 0; i < entry->slot_count; i++) {
+        change_list_remove(&entry->slots[i]->node);
+        free(entry->slots[i]);
+    }
     free(entry->slots);
     free(entry);
 }
@@ -119,7 +112,7 @@ static uint32_t slot_index(const struct offset_entry *entry, int32_t queue_id)
     uint32_t high = entry->slot_count;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if (entry->slots[mid].queue_id < queue_id)
+        if (entry->slots[mid]->queue_id < queue_id)
             low = mid + 1;
         else
             high = mid;
@@ -130,7 +123,7 @@ static uint32_t slot_index(const struct offset_entry *entry, int32_t queue_id)
 struct offset_slot *offsets_slot(struct offset_entry *entry, int32_t queue_id)
 {
     uint32_t i = slot_index(entry, queue_id);
-    return i < entry->slot_count && entry->slots[i].queue_id == queue_id ? &entry->slots[i] : NULL;
+    return i < entry->slot_count && entry->slots[i]->queue_id == queue_id ? entry->slots[i] : NULL;
 }
 
 struct offset_slot *offsets_slot_make(struct offsets *offsets, struct offset_entry *entry,
@@ -139,63 +132,72 @@ struct offset_slot *offsets_slot_make(struct offsets *offsets, struct offset_ent
     if (offsets->text_bytes + OFFSET_SLOT_TEXT_BYTES > OFFSET_TEXT_MAX_BYTES)
         return NULL;
     if (entry->slot_count == entry->slot_cap) {
-        uint32_t cap = entry->slot_cap ? entry->slot_cap * 2 : SLOTS_AT_FIRST;
-        struct offset_slot *slots = realloc(entry->slots, cap * sizeof *slots);
+        uint32_t cap = entry->slot_cap ? entry->slot_cap * 2 : queue_id < 0 ? 1 : SLOTS_AT_FIRST;
+        struct offset_slot **slots = realloc(entry->slots, cap * sizeof(slots[0]));
         if (!slots)
             return NULL;
         entry->slots = slots;
         entry->slot_cap = cap;
     }
+    struct offset_slot *slot = malloc(sizeof *slot);
+    if (!slot)
+        return NULL;
+    *slot = (struct offset_slot){.entry = entry, .queue_id = queue_id, .kept_end = -1};
     uint32_t i = slot_index(entry, queue_id);
     memmove(&entry->slots[i + 1], &entry->slots[i],
             (entry->slot_count - i) * sizeof entry->slots[0]);
-    entry->slots[i] = (struct offset_slot){.queue_id = queue_id, .kept_end = -1};
+    entry->slots[i] = slot;
     entry->slot_count++;
     offsets->text_bytes += OFFSET_SLOT_TEXT_BYTES;
-    return &entry->slots[i];
+    return slot;
 }
 
 void offsets_clear(struct offsets *offsets)
 {
     for (size_t i = 0; i < OFFSET_BUCKETS; i++)
         while (offsets->buckets[i])
-            entry_free(offsets, &offsets->buckets[i]);
-    offsets->base = (struct offset_version){0, 0};
+            offsets_entry_free(offsets, &offsets->buckets[i]);
+    offsets->base.version = (struct offset_version){0, 0};
 }
 
-/* The version that counts where there is no slot. */
-static struct offset_version floor_of(struct offsets *offsets, const char *topic, const char *group)
+void offsets_changed(struct offsets *offsets, struct offset_slot *slot, bool merged)
 {
-    struct offset_version floor = offsets->base;
+    offsets->changes++;
+    change_list_touch(&offsets->changed, &slot->node, merged);
+}
+
+struct offset_version offsets_floor(struct offsets *offsets, const char *topic, const char *group)
+{
+    struct offset_version floor = offsets->base.version;
     if (offsets->floor_count > 0) {
         const struct offset_entry *of_topic = offsets_entry(offsets, topic, "");
         const struct offset_entry *of_group = offsets_entry(offsets, "", group);
         if (of_topic)
-            floor = version_max(floor, of_topic->floor);
+            floor = offset_version_max(floor, of_topic->slots[0]->version);
         if (of_group)
-            floor = version_max(floor, of_group->floor);
+            floor = offset_version_max(floor, of_group->slots[0]->version);
     }
     return floor;
 }
 
-static struct offset_slot *find_slot(struct offsets *offsets, const char *topic, const char *group,
-                                     int32_t queue_id)
+struct offset_slot *offsets_find(struct offsets *offsets, const char *topic, const char *group,
+                                 int32_t queue_id)
 {
     struct offset_entry *entry = offsets_entry(offsets, topic, group);
     return entry ? offsets_slot(entry, queue_id) : NULL;
 }
 
-/* A new slot with the floor's version; entry NULL: made, too. NULL: full. */
-static struct offset_slot *make_slot(struct offsets *offsets, struct offset_entry *entry,
-                                     const char *topic, const char *group, int32_t queue_id)
+struct offset_slot *offsets_make(struct offsets *offsets, const char *topic, const char *group,
+                                 int32_t queue_id)
 {
     struct offset_slot *slot = NULL;
+    struct offset_entry *entry = offsets_entry(offsets, topic, group);
     if (!entry)
         entry = offsets_entry_make(offsets, topic, group);
     if (entry)
         slot = offsets_slot_make(offsets, entry, queue_id);
     if (slot)
-        slot->version = floor_of(offsets, topic, group);
+        slot->version = offsets_floor(offsets, topic, group);
     offsets->slots_added = true;
     return slot;
 }
@@ -207,15 +209,39 @@ static enum offsets_commit_result commit(struct offsets *offsets, const char *gr
                                          struct offset_version version, int64_t *held,
                                          struct offset_version *held_version);
 
-/* A commit that the table on disk may not have. */
+/* A commit or floor that the table on disk may not have. */
 static void replay(void *arg, const struct offset_journal_entry *entry)
 {
     struct offsets *offsets = arg;
     int64_t held;
     struct offset_version held_version;
+    if (entry->queue_id < 0) {
+        struct offset_change floor = {.group = entry->group,
+                                      .topic = entry->topic,
+                                      .queue_id = -1,
+                                      .version = entry->version,
+                                      .kept_end = -1};
+        if (offsets_merge(offsets, &floor) != TERN_OK)
+            log_error(offsets->env.log, "offset_table_full", "group=%s topic=%s", entry->group,
+                      entry->topic);
+        return;
+    }
     lock_acquire(&offsets->lock);
     (void)commit(offsets, entry->group, entry->topic, entry->queue_id, entry->offset,
                  entry->version, &held, &held_version);
+    lock_release(&offsets->lock);
+}
+
+/* What was read is news to every copy. */
+static void number_all(struct offsets *offsets)
+{
+    lock_acquire(&offsets->lock);
+    if (offset_version_compare(offsets->base.version, (struct offset_version){0, 0}) > 0)
+        change_list_touch(&offsets->changed, &offsets->base.node, false);
+    for (size_t i = 0; i < OFFSET_BUCKETS; i++)
+        for (struct offset_entry *e = offsets->buckets[i]; e; e = e->next)
+            for (uint32_t s = 0; s < e->slot_count; s++)
+                change_list_touch(&offsets->changed, &e->slots[s]->node, false);
     lock_release(&offsets->lock);
 }
 
@@ -247,9 +273,13 @@ enum tern_code offsets_create(const struct env *env, const char *path, struct of
     memcpy(offsets->path, path, strlen(path) + 1);
     lock_init(&offsets->file_lock, LOCK_BROKER_TABLES);
     lock_init(&offsets->lock, LOCK_BROKER_OFFSETS);
+    change_list_init(&offsets->changed, &offsets->own_counter);
+    offsets->base = (struct offset_slot){.queue_id = -1, .kept_end = -1};
     enum tern_code code = offsets_load(offsets, err);
-    if (code == TERN_OK || code == TERN_NOT_FOUND)
+    if (code == TERN_OK || code == TERN_NOT_FOUND) {
+        number_all(offsets);
         code = open_journal(offsets, err);
+    }
     if (code) {
         offsets_destroy(offsets);
         return code;
@@ -270,35 +300,115 @@ void offsets_destroy(struct offsets *offsets)
     free(offsets);
 }
 
+void offsets_share_counter(struct offsets *offsets, struct change_counter *counter)
+{
+    lock_acquire(&offsets->lock);
+    change_list_share(&offsets->changed, counter);
+    lock_release(&offsets->lock);
+}
+
+void offsets_set_copy(struct offsets *offsets, bool copy)
+{
+    lock_acquire(&offsets->lock);
+    offsets->copy = copy;
+    lock_release(&offsets->lock);
+}
+
+uint64_t offsets_change_number(struct offsets *offsets)
+{
+    return atomic_load(&offsets->changed.counter->last_own);
+}
+
+uint64_t offsets_last_change(struct offsets *offsets)
+{
+    return atomic_load(&offsets->changed.counter->last);
+}
+
 /* ---- single offsets ---- */
 
 bool offsets_query(struct offsets *offsets, const char *group, const char *topic, int32_t queue_id,
                    int64_t *offset, struct offset_version *version)
 {
     lock_acquire(&offsets->lock);
-    const struct offset_slot *slot = find_slot(offsets, topic, group, queue_id);
+    const struct offset_slot *slot = offsets_find(offsets, topic, group, queue_id);
     if (slot)
         *offset = slot->offset;
-    *version = slot ? slot->version : floor_of(offsets, topic, group);
+    *version = slot ? slot->version : offsets_floor(offsets, topic, group);
     lock_release(&offsets->lock);
     return slot != NULL;
 }
 
-/*
- * A commit of the version before a recovery: what lies below the recovered end is still what it was
- * made for. @locks holds:BROKER_OFFSETS
- */
+bool offsets_count_before(struct offsets *offsets, struct offset_slot *slot, int64_t offset,
+                          struct offset_version version)
+{
+    if (slot->kept_end < 0 || offset_version_compare(version, slot->before) != 0)
+        return false;
+    int64_t kept = offset < slot->kept_end ? offset : slot->kept_end;
+    if (slot->offset >= kept)
+        return false;
+    slot->offset = kept;
+    offsets_changed(offsets, slot, false);
+    return true;
+}
+
+/* What a change of this version needs to count where no slot is. @locks holds:BROKER_OFFSETS */
+static bool is_before(struct offsets *offsets, const char *topic, const char *group,
+                      struct offset_version version)
+{
+    const struct offset_slot *base = &offsets->base;
+    if (base->kept_end < 0 || !offsets->recovered ||
+        offset_version_compare(version, base->version) >= 0 ||
+        offset_version_compare(version, base->before) < 0)
+        return false;
+    const struct offset_entry *floors[] = {offsets_entry(offsets, topic, ""),
+                                           offsets_entry(offsets, "", group)};
+    for (size_t i = 0; i < sizeof floors / sizeof floors[0]; i++)
+        if (floors[i] && offset_version_compare(version, floors[i]->slots[0]->version) < 0)
+            return false;
+    return true;
+}
+
+bool offsets_take_before(struct offsets *offsets, const char *topic, const char *group,
+                         int32_t queue_id, int64_t offset, struct offset_version version)
+{
+    lock_acquire(&offsets->lock);
+    bool wanted =
+        is_before(offsets, topic, group, version) && !offsets_find(offsets, topic, group, queue_id);
+    lock_release(&offsets->lock);
+    if (!wanted)
+        return false;
+    int64_t end = offsets->recovered(offsets->recovered_arg, topic, queue_id);
+    lock_acquire(&offsets->lock);
+    struct offset_slot *slot = NULL;
+    if (is_before(offsets, topic, group, version) && !offsets_find(offsets, topic, group, queue_id))
+        slot = offsets_make(offsets, topic, group, queue_id);
+    if (slot) {
+        slot->offset = offset < end ? offset : end;
+        slot->kept_end = end;
+        slot->before = version;
+        offsets_changed(offsets, slot, false);
+    }
+    lock_release(&offsets->lock);
+    return slot != NULL;
+}
+
+void offsets_set_recovered(struct offsets *offsets,
+                           int64_t (*fn)(void *arg, const char *topic, int32_t queue_id), void *arg)
+{
+    lock_acquire(&offsets->lock);
+    offsets->recovered = fn;
+    offsets->recovered_arg = arg;
+    lock_release(&offsets->lock);
+}
+
+/* @locks holds:BROKER_OFFSETS */
 static enum offsets_commit_result commit_old(struct offsets *offsets, struct offset_slot *slot,
                                              int64_t offset, struct offset_version version,
                                              int64_t *held)
 {
     if (!slot || slot->kept_end < 0 || offset_version_compare(version, slot->before) != 0)
         return OFFSETS_VERSION_OLD;
-    int64_t kept = offset < slot->kept_end ? offset : slot->kept_end;
-    if (slot->offset < kept) {
-        slot->offset = kept;
-        offsets->changes++;
-    }
+    offsets_count_before(offsets, slot, offset, version);
     *held = slot->offset;
     return offset <= slot->kept_end ? OFFSETS_STORED : OFFSETS_VERSION_OLD;
 }
@@ -309,24 +419,23 @@ static enum offsets_commit_result commit(struct offsets *offsets, const char *gr
                                          struct offset_version version, int64_t *held,
                                          struct offset_version *held_version)
 {
-    struct offset_entry *entry = offsets_entry(offsets, topic, group);
-    struct offset_slot *slot = entry ? offsets_slot(entry, queue_id) : NULL;
+    struct offset_slot *slot = offsets_find(offsets, topic, group, queue_id);
     *held = slot ? slot->offset : -1;
-    *held_version = slot ? slot->version : floor_of(offsets, topic, group);
+    *held_version = slot ? slot->version : offsets_floor(offsets, topic, group);
     int order = offset_version_compare(version, *held_version);
     if (order < 0)
         return commit_old(offsets, slot, offset, version, held);
     if (slot && order == 0 && offset <= slot->offset)
         return OFFSETS_LOWER;
     if (!slot)
-        slot = make_slot(offsets, entry, topic, group, queue_id);
+        slot = offsets_make(offsets, topic, group, queue_id);
     if (!slot)
         return OFFSETS_FULL;
     if (order > 0)
         slot->kept_end = -1;
     slot->offset = *held = offset;
     slot->version = *held_version = version;
-    offsets->changes++;
+    offsets_changed(offsets, slot, false);
     return OFFSETS_STORED;
 }
 
@@ -335,13 +444,18 @@ enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *g
                                           struct offset_version version, int64_t *held,
                                           struct offset_version *held_version)
 {
+    bool made = offsets_take_before(offsets, topic, group, queue_id, offset, version);
     lock_acquire(&offsets->lock);
+    uint64_t before = offsets->changes;
     enum offsets_commit_result result =
         commit(offsets, group, topic, queue_id, offset, version, held, held_version);
+    bool changed = made || offsets->changes != before;
     lock_release(&offsets->lock);
-    if (result == OFFSETS_STORED)
+    if (changed) {
         offset_journal_add(offsets->journal, &(struct offset_journal_entry){group, topic, queue_id,
                                                                             *held, *held_version});
+        change_counter_tell(offsets->changed.counter);
+    }
     if (result == OFFSETS_LOWER && offset < *held)
         log_warn(offsets->env.log, "commit_lower_ignored",
                  "group=%s topic=%s queue=%" PRId32 " committed=%" PRId64 " held=%" PRId64, group,
@@ -356,261 +470,19 @@ enum tern_code offsets_reset(struct offsets *offsets, const char *group, const c
                              int32_t queue_id, int64_t offset)
 {
     lock_acquire(&offsets->lock);
-    struct offset_entry *entry = offsets_entry(offsets, topic, group);
-    struct offset_slot *slot = entry ? offsets_slot(entry, queue_id) : NULL;
+    struct offset_slot *slot = offsets_find(offsets, topic, group, queue_id);
     if (!slot)
-        slot = make_slot(offsets, entry, topic, group, queue_id);
+        slot = offsets_make(offsets, topic, group, queue_id);
     if (slot) {
         slot->offset = offset;
-        slot->version = version_next(slot->version);
+        slot->version = offset_version_next(slot->version);
         slot->kept_end = -1;
-        offsets->changes++;
+        offsets_changed(offsets, slot, false);
     }
     lock_release(&offsets->lock);
+    if (slot)
+        change_counter_tell(offsets->changed.counter);
     return slot ? TERN_OK : TERN_LIMIT;
-}
-
-/* ---- removing ---- */
-
-/* Raises the floor of a topic or group (the other is "") to at least `floor`. @locks holds */
-static void raise_floor(struct offsets *offsets, const char *topic, const char *group,
-                        struct offset_version floor)
-{
-    struct offset_entry *entry = offsets_entry(offsets, topic, group);
-    if (!entry)
-        entry = offsets_entry_make(offsets, topic, group);
-    if (entry)
-        entry->floor = version_max(entry->floor, floor);
-    else
-        offsets->base = version_max(offsets->base, floor);
-    offsets->changes++;
-}
-
-/* Removes the matching entries of one bucket. @locks holds:BROKER_OFFSETS */
-static void sweep_bucket(struct offsets *offsets, size_t bucket, const char *topic,
-                         const char *group)
-{
-    struct offset_entry **link = &offsets->buckets[bucket];
-    while (*link) {
-        struct offset_entry *entry = *link;
-        size_t topic_len = entry->topic_len;
-        bool match = topic[0] ? topic_len == strlen(topic) && !memcmp(entry->key, topic, topic_len)
-                              : !strcmp(entry->key + topic_len + 1, group);
-        if (!match || offset_entry_is_floor(entry)) {
-            link = &entry->next;
-            continue;
-        }
-        struct offset_version highest = {0, 0};
-        for (uint32_t i = 0; i < entry->slot_count; i++)
-            highest = version_max(highest, entry->slots[i].version);
-        entry_free(offsets, link);
-        raise_floor(offsets, topic, group, version_next(highest));
-        link = &offsets->buckets[bucket]; /* a new floor may stand in this bucket: begin anew */
-    }
-}
-
-/* One of topic and group is "". */
-static void remove_all(struct offsets *offsets, const char *topic, const char *group)
-{
-    lock_acquire(&offsets->lock);
-    raise_floor(offsets, topic, group, version_next(floor_of(offsets, topic, group)));
-    lock_release(&offsets->lock);
-    for (size_t first = 0; first < OFFSET_BUCKETS; first += OFFSET_BUCKETS_AT_ONCE) {
-        lock_acquire(&offsets->lock);
-        for (size_t i = first; i < first + OFFSET_BUCKETS_AT_ONCE; i++)
-            sweep_bucket(offsets, i, topic, group);
-        lock_release(&offsets->lock);
-    }
-}
-
-void offsets_remove_topic(struct offsets *offsets, const char *topic)
-{
-    remove_all(offsets, topic, "");
-}
-
-void offsets_remove_group(struct offsets *offsets, const char *group)
-{
-    remove_all(offsets, "", group);
-}
-
-/* ---- walking ---- */
-
-/* A growing copy of offsets: records of a head and the two names, terminated. */
-struct copy {
-    unsigned char *bytes;
-    size_t len, cap;
-};
-struct copy_head {
-    int64_t offset;
-    int32_t queue_id;
-    uint16_t topic_len, group_len;
-};
-
-static bool copy_add(struct copy *copy, const struct offset_entry *entry,
-                     const struct offset_slot *slot)
-{
-    struct copy_head head = {slot->offset, slot->queue_id, entry->topic_len, entry->group_len};
-    size_t names = (size_t)head.topic_len + head.group_len + 2;
-    size_t need = copy->len + sizeof head + names;
-    if (need > copy->cap) {
-        size_t cap = need * 2;
-        unsigned char *bytes = realloc(copy->bytes, cap);
-        if (!bytes)
-            return false;
-        copy->bytes = bytes;
-        copy->cap = cap;
-    }
-    memcpy(copy->bytes + copy->len, &head, sizeof head);
-    memcpy(copy->bytes + copy->len + sizeof head, entry->key, names);
-    copy->bytes[copy->len + sizeof head + head.topic_len] = 0; /* was '@' */
-    copy->len = need;
-    return true;
-}
-
-static bool copy_entry(struct copy *copy, const struct offset_entry *entry)
-{
-    for (uint32_t i = 0; i < entry->slot_count; i++)
-        if (!copy_add(copy, entry, &entry->slots[i]))
-            return false;
-    return true;
-}
-
-static bool entry_matches(const struct offset_entry *entry, const char *group, const char *topic)
-{
-    return !offset_entry_is_floor(entry) &&
-           (!group || !strcmp(entry->key + entry->topic_len + 1, group)) &&
-           (!topic ||
-            (entry->topic_len == strlen(topic) && !memcmp(entry->key, topic, entry->topic_len)));
-}
-
-static bool copy_buckets(struct offsets *offsets, struct copy *copy, size_t first,
-                         const char *group, const char *topic)
-{
-    bool good = true;
-    lock_acquire(&offsets->lock);
-    for (size_t i = first; good && i < first + OFFSET_BUCKETS_AT_ONCE; i++)
-        for (const struct offset_entry *e = offsets->buckets[i]; good && e; e = e->next)
-            if (entry_matches(e, group, topic))
-                good = copy_entry(copy, e);
-    lock_release(&offsets->lock);
-    return good;
-}
-
-enum tern_code offsets_each(struct offsets *offsets, const char *group, const char *topic,
-                            bool (*fn)(void *arg, const char *group, const char *topic,
-                                       int32_t queue_id, int64_t offset),
-                            void *arg)
-{
-    struct copy copy = {0};
-    bool good = true;
-    if (group && topic) {
-        lock_acquire(&offsets->lock);
-        const struct offset_entry *entry = offsets_entry(offsets, topic, group);
-        if (entry)
-            good = copy_entry(&copy, entry);
-        lock_release(&offsets->lock);
-    } else {
-        for (size_t first = 0; good && first < OFFSET_BUCKETS; first += OFFSET_BUCKETS_AT_ONCE)
-            good = copy_buckets(offsets, &copy, first, group, topic);
-    }
-    for (size_t at = 0; good && at < copy.len;) {
-        struct copy_head head;
-        memcpy(&head, copy.bytes + at, sizeof head);
-        const char *its_topic = (const char *)copy.bytes + at + sizeof head;
-        const char *its_group = its_topic + head.topic_len + 1;
-        at += sizeof head + (size_t)head.topic_len + head.group_len + 2;
-        if (!fn(arg, its_group, its_topic, head.queue_id, head.offset))
-            break;
-    }
-    free(copy.bytes);
-    return good ? TERN_OK : TERN_NO_MEMORY;
-}
-
-/* ---- clamping ---- */
-
-struct clamp {
-    struct offsets *offsets;
-    int64_t (*max)(void *arg, const char *topic, int32_t queue_id);
-    void *arg;
-    bool new_epoch;
-    uint32_t changed;
-};
-
-static bool clamp_one(void *arg, const char *group, const char *topic, int32_t queue_id,
-                      int64_t offset)
-{
-    struct clamp *clamp = arg;
-    struct offsets *offsets = clamp->offsets;
-    int64_t max = clamp->max(clamp->arg, topic, queue_id);
-    if (offset <= max && !clamp->new_epoch)
-        return true;
-    lock_acquire(&offsets->lock);
-    struct offset_slot *slot = find_slot(offsets, topic, group, queue_id);
-    bool lower = slot && slot->offset > max;
-    if (slot && clamp->new_epoch)
-        slot->kept_end = max;
-    if (lower) {
-        slot->offset = max;
-        if (!clamp->new_epoch)
-            slot->version = version_next(slot->version);
-        offsets->changes++;
-    }
-    lock_release(&offsets->lock);
-    if (lower) {
-        clamp->changed++;
-        log_warn(offsets->env.log, "offset_beyond_data",
-                 "group=%s topic=%s queue=%" PRId32 " stored=%" PRId64 " lowered_to=%" PRId64,
-                 group, topic, queue_id, offset, max);
-    }
-    return true;
-}
-
-uint32_t offsets_clamp(struct offsets *offsets,
-                       int64_t (*max)(void *arg, const char *topic, int32_t queue_id), void *arg)
-{
-    struct clamp clamp = {.offsets = offsets, .max = max, .arg = arg};
-    enum tern_code code = offsets_each(offsets, NULL, NULL, clamp_one, &clamp);
-    if (code)
-        log_error(offsets->env.log, "offset_clamp_failed", "cause=\"%s\"", tern_code_text(code));
-    return clamp.changed;
-}
-
-/* Begins an epoch above all there are. @locks holds:BROKER_OFFSETS */
-static void raise_epoch(struct offsets *offsets)
-{
-    struct offset_version highest = offsets->base;
-    for (size_t i = 0; i < OFFSET_BUCKETS; i++)
-        for (const struct offset_entry *e = offsets->buckets[i]; e; e = e->next) {
-            highest = version_max(highest, e->floor);
-            for (uint32_t s = 0; s < e->slot_count; s++)
-                highest = version_max(highest, e->slots[s].version);
-        }
-    struct offset_version first = {highest.epoch + (highest.epoch < INT64_MAX), 0};
-    for (size_t i = 0; i < OFFSET_BUCKETS; i++)
-        for (struct offset_entry *e = offsets->buckets[i]; e; e = e->next) {
-            if (offset_entry_is_floor(e))
-                e->floor = version_max(e->floor, first);
-            for (uint32_t s = 0; s < e->slot_count; s++) {
-                e->slots[s].before = e->slots[s].version;
-                e->slots[s].version = version_max(first, e->slots[s].version);
-            }
-        }
-    offsets->base = version_max(offsets->base, first);
-    offsets->changes++;
-}
-
-uint32_t offsets_begin_epoch(struct offsets *offsets,
-                             int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
-                             void *arg)
-{
-    struct clamp clamp = {.offsets = offsets, .max = max, .arg = arg, .new_epoch = true};
-    lock_acquire(&offsets->lock);
-    raise_epoch(offsets);
-    lock_release(&offsets->lock);
-    enum tern_code code = offsets_each(offsets, NULL, NULL, clamp_one, &clamp);
-    if (code)
-        log_error(offsets->env.log, "offset_clamp_failed", "cause=\"%s\"", tern_code_text(code));
-    return clamp.changed;
 }
 
 bool offsets_has_new(struct offsets *offsets)

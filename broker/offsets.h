@@ -17,6 +17,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/names.h"
+#include "broker/change_list.h"
 
 enum { OFFSET_ENTRIES_MAX = 1000000 }; /* (topic, group) pairs */
 
@@ -37,6 +38,12 @@ struct offsets;
 MUST_CHECK enum tern_code offsets_create(const struct env *env, const char *path,
                                          struct offsets **out, struct tern_error *err);
 void offsets_destroy(struct offsets *offsets);
+/* Changes are numbered by this counter from now on, and its owner is told of them. Before the table
+ * is shared between threads. Borrowed. */
+void offsets_share_counter(struct offsets *offsets, struct change_counter *counter);
+/* The table is a copy of another one: versions that the file cannot tell apart are read back too
+ * low rather than too high, for the other one has them. @thread any */
+void offsets_set_copy(struct offsets *offsets, bool copy);
 
 /* false: the group has no progress there. *version is set in both cases. @thread any */
 bool offsets_query(struct offsets *offsets, const char *group, const char *topic, int32_t queue_id,
@@ -64,50 +71,85 @@ void offsets_remove_group(struct offsets *offsets, const char *group);
 
 /*
  * After recovery (ST-06): every offset above max(topic, queue) is lowered to it, its version
- * raised, and the count of changes returned. topics/queues without data give max 0.
+ * raised, and the count of changes returned; -1: no memory, the table may be half lowered.
+ * topics/queues without data give max 0.
  */
-uint32_t offsets_clamp(struct offsets *offsets,
-                       int64_t (*max)(void *arg, const char *topic, int32_t queue_id), void *arg);
+MUST_CHECK int64_t offsets_clamp(struct offsets *offsets,
+                                 int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
+                                 void *arg);
 /*
- * The same after an unclean stop: also raises the epoch of every version, so that each consumer
- * adopts what is held here. Commits of the version just before still count, up to the recovered
- * end: what lies below it is what they were made for. To be persisted before anybody is served.
+ * The same when messages may have been lost: also raises the epoch of every version, to `number` at
+ * least and above all that are held, so that each consumer adopts what is held here. Commits and
+ * copies' progress of the version just before still count, up to the recovered end: what lies below
+ * it is what they were made for. To be persisted before anybody is served.
  */
-uint32_t offsets_begin_epoch(struct offsets *offsets,
-                             int64_t (*max)(void *arg, const char *topic, int32_t queue_id),
-                             void *arg);
+MUST_CHECK int64_t offsets_begin_epoch(struct offsets *offsets, uint64_t number,
+                                       int64_t (*max)(void *arg, const char *topic,
+                                                      int32_t queue_id),
+                                       void *arg);
+/*
+ * Where a queue ended when the epoch began, for progress that others made before it in queues where
+ * nothing was known here: it counts up to there. fn does not wait; called without locks, from
+ * before offsets_begin_epoch() on. NULL: such progress is old.
+ */
+void offsets_set_recovered(struct offsets *offsets,
+                           int64_t (*fn)(void *arg, const char *topic, int32_t queue_id),
+                           void *arg);
+/*
+ * Before a cut: every offset beyond the end that its queue will have is lowered to it and its
+ * version raised. An error of `end` ends the walk and is
+ * returned; what was lowered before stays so. *lowered (may be NULL) counts. @blocks if `end` does
+ */
+MUST_CHECK enum tern_code offsets_lower(struct offsets *offsets,
+                                        enum tern_code (*end)(void *arg, const char *topic,
+                                                              int32_t queue_id, int64_t *out,
+                                                              struct tern_error *err),
+                                        void *arg, uint32_t *lowered, struct tern_error *err);
+
 /* ---- copies in a set: changes are numbered, entries merge ---- */
 
 /* Number of the last change that came from clients, resets or recoveries here. @thread any */
 uint64_t offsets_change_number(struct offsets *offsets);
+/* Number of the last change of any kind. @thread any */
+uint64_t offsets_last_change(struct offsets *offsets);
 
 struct offset_change {
-    const char *group, *topic; /* one is "" in a floor */
+    const char *group, *topic; /* one is "" in a floor, both in the floor of everything */
     int32_t queue_id;          /* -1: a floor: the least version that counts */
     int64_t offset;
     struct offset_version version;
+    /* A recovery raised the version from `before`: progress of that one counts up to kept_end. */
+    int64_t kept_end; /* -1: there is no such version */
+    struct offset_version before;
+    uint64_t number; /* set by offsets_changes() */
 };
 /*
  * Entries changed after number `after`, oldest change first, at most `max`; an entry changed twice
  * comes once. Returns the number up to which everything was given. skip_merged: not those whose
- * last change came by offsets_merge(). Texts are valid during the call. @thread any; the lock is
- * let go of between calls of fn
+ * last change came by offsets_merge(). Texts are valid during the call. A number that was never
+ * given counts as 0. @thread any; the lock is let go of between calls of fn
  */
 uint64_t offsets_changes(struct offsets *offsets, uint64_t after, uint32_t max, bool skip_merged,
                          bool (*fn)(void *arg, const struct offset_change *change), void *arg);
 /*
  * What another copy holds: the higher version, then the higher offset counts; what belongs to the
- * version before a recovery here counts up to the recovered end, as for commits. TERN_LIMIT: the
- * table is full.
+ * version before a recovery, here or there, counts up to the recovered end, as for commits. A floor
+ * removes what lies below it. Names and numbers were checked. TERN_LIMIT: the table is full.
  */
 MUST_CHECK enum tern_code offsets_merge(struct offsets *offsets,
                                         const struct offset_change *change);
+
+/* Drops everything, versions and floors too, durably. @blocks on the disk */
+MUST_CHECK enum tern_code offsets_forget(struct offsets *offsets, struct tern_error *err);
 
 /* Whether a first commit of a group and queue is not persisted yet: the next persist should not
  * wait. */
 bool offsets_has_new(struct offsets *offsets);
 
-/* Walks a copy: one call per (group, topic, queue); group or topic NULL: all. Return false to stop.
+/*
+ * One call per (group, topic, queue); group or topic NULL: all. Texts are copies, the lock is let
+ * go of: the table may change meanwhile, what is there all the time comes once. Return false to
+ * stop.
  */
 MUST_CHECK enum tern_code offsets_each(struct offsets *offsets, const char *group,
                                        const char *topic,

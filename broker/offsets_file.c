@@ -17,7 +17,8 @@
  *
  * Only resets and deletions raise versions, so there are few lines. When they do not fit into the
  * companion all the same, it gets one line: base = the highest. After the next restart every client
- * then adopts the stored offset once more and may get again what it had in flight; none is lost.
+ * then adopts the stored offset once more and may get again what it had in flight; none is lost. In
+ * a copy base = the lowest: the table it is a copy of has the higher ones, and offsets to them.
  *
  * Invariants: names and numbers that were read are checked; the walk while writing lets go of the
  * table's lock between buckets, yet each entry is written with the versions it has at that moment.
@@ -108,11 +109,11 @@ static enum tern_code take_pair(struct offsets *offsets, const char *key, json_t
 
 static void set_base(struct offsets *offsets, struct offset_version base)
 {
-    offsets->base = base;
+    offsets->base.version = base;
     for (size_t i = 0; i < OFFSET_BUCKETS; i++)
         for (struct offset_entry *e = offsets->buckets[i]; e; e = e->next)
             for (uint32_t s = 0; s < e->slot_count; s++)
-                e->slots[s].version = base;
+                e->slots[s]->version = base;
 }
 
 /* One line of the companion, terminated. false: malformed. */
@@ -135,7 +136,7 @@ static bool take_version(struct offsets *offsets, const char *line)
             return false;
         struct offset_entry *floor = offsets_entry_make(offsets, topic, group);
         if (floor)
-            floor->floor = version;
+            floor->slots[0]->version = version;
         return floor != NULL;
     }
     int32_t queue_id = parse_queue(queue);
@@ -207,6 +208,8 @@ struct writer {
     FILE *text, *extra;
     struct offset_version base;    /* of the walk's begin */
     struct offset_version highest; /* seen */
+    struct offset_version lowest;  /* of slots and base */
+    bool copy;                     /* of another table */
     bool first;
 };
 
@@ -220,9 +223,9 @@ static void saw_version(struct writer *w, struct offset_version version)
 static void write_entry(struct writer *w, const struct offset_entry *entry)
 {
     if (offset_entry_is_floor(entry)) {
-        saw_version(w, entry->floor);
-        fprintf(w->extra, "%s - %" PRIu64 " %" PRIu64 "\n", entry->key, entry->floor.epoch,
-                entry->floor.counter);
+        struct offset_version floor = entry->slots[0]->version;
+        saw_version(w, floor);
+        fprintf(w->extra, "%s - %" PRIu64 " %" PRIu64 "\n", entry->key, floor.epoch, floor.counter);
         return;
     }
     if (entry->slot_count == 0)
@@ -230,9 +233,11 @@ static void write_entry(struct writer *w, const struct offset_entry *entry)
     fprintf(w->text, "%s\t\t\"%s\":{", w->first ? "" : ",\n", entry->key);
     w->first = false;
     for (uint32_t i = 0; i < entry->slot_count; i++) {
-        const struct offset_slot *slot = &entry->slots[i];
+        const struct offset_slot *slot = entry->slots[i];
         fprintf(w->text, "%s\"%" PRId32 "\":%" PRId64, i ? "," : "", slot->queue_id, slot->offset);
         saw_version(w, slot->version);
+        if (offset_version_compare(slot->version, w->lowest) < 0)
+            w->lowest = slot->version;
         if (offset_version_compare(slot->version, w->base))
             fprintf(w->extra, "%s %" PRId32 " %" PRIu64 " %" PRIu64 "\n", entry->key,
                     slot->queue_id, slot->version.epoch, slot->version.counter);
@@ -246,7 +251,8 @@ static void write_table(struct offsets *offsets, struct writer *w, uint64_t *cha
     lock_acquire(&offsets->lock);
     *changes = offsets->changes;
     offsets->slots_added = false; /* what comes during the walk may miss it */
-    w->base = w->highest = offsets->base;
+    w->base = w->highest = w->lowest = offsets->base.version;
+    w->copy = offsets->copy;
     lock_release(&offsets->lock);
     fputs("{\n\t\"offsetTable\":{\n", w->text);
     fprintf(w->extra, "V1\n* %" PRIu64 " %" PRIu64 "\n", w->base.epoch, w->base.counter);
@@ -293,8 +299,8 @@ static enum tern_code persist(struct offsets *offsets, struct tern_error *err)
         error_set(err, code, "no memory to write %s", offsets->path);
         goto out;
     }
-    snprintf(coarse, sizeof coarse, "V1\n* %" PRIu64 " %" PRIu64 "\n", w.highest.epoch,
-             w.highest.counter);
+    struct offset_version one = w.copy ? w.lowest : w.highest;
+    snprintf(coarse, sizeof coarse, "V1\n* %" PRIu64 " %" PRIu64 "\n", one.epoch, one.counter);
     code = durable_write(&offsets->env, offsets->path, text, text_len,
                          extra_len > EXTRA_MAX_BYTES ? coarse : extra, err);
     if (!code) {

@@ -19,8 +19,9 @@
 #include "base/log.h"
 #include "base/sched.h"
 #include "broker/broker_internal.h"
+#include "broker/ha/ha.h"
 
-enum { GOODBYE_MS = 500 };
+enum { GOODBYE_MS = 500, SOON_MS = 1000, MEMBERS_SEEN_MAX = 16 };
 
 /* Calls to several nameservers, and one who waits until the last is answered or it is abandoned. */
 struct flight {
@@ -38,6 +39,8 @@ struct nameserver {
     bool again;            /* it asked for the topics */
     enum tern_code result; /* of the last registration */
     char text[256];
+    struct ha_seen_member members[MEMBERS_SEEN_MAX]; /* of our name, as it said last */
+    size_t member_count;
 };
 
 /* Somebody in registrar_publish(); lives on its stack while it is in the list. */
@@ -56,6 +59,7 @@ struct registrar {
     struct lock lock;       /* BROKER_REGISTRAR */
     uint64_t rounds_begun;  /* under lock */
     struct waiter *waiters; /* under lock */
+    bool away;              /* a detached slave that has said goodbye; the task's */
     size_t count;
     struct nameserver servers[NAMESERVERS_MAX];
     struct flight round, goodbye;
@@ -135,12 +139,39 @@ static void flight_landed(struct registrar *registrar, struct flight *flight)
 
 /* ---- one registration ---- */
 
+/* What does not fit the grammar, or is too much, is left out. */
+static void take_members(struct nameserver *server, const Tern__Wire__RegisterBrokerResponse *body)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < body->n_members && count < MEMBERS_SEEN_MAX; i++) {
+        const Tern__Wire__SetMember *from = body->members[i];
+        struct ha_seen_member *to = &server->members[count];
+        if (from->store_uuid.len != sizeof to->uuid || from->address.len >= sizeof to->address ||
+            from->ha_address.len >= sizeof to->ha_address ||
+            memchr(from->address.data, 0, from->address.len) ||
+            memchr(from->ha_address.data, 0, from->ha_address.len))
+            continue;
+        memset(to, 0, sizeof *to);
+        to->id = from->broker_id;
+        memcpy(to->address, from->address.data, from->address.len);
+        memcpy(to->ha_address, from->ha_address.data, from->ha_address.len);
+        memcpy(to->uuid, from->store_uuid.data, sizeof to->uuid);
+        to->readable = from->readable;
+        count++;
+    }
+    server->member_count = count;
+}
+
 /* @thread link's */
 static void on_registered(struct rpc_call *call, void *arg)
 {
     struct nameserver *server = arg;
     server->result = rpc_call_result(call);
     snprintf(server->text, sizeof server->text, "%s", error_text(&call->error, server->result));
+    server->member_count = 0;
+    if (server->result == TERN_OK &&
+        call->response->body_case == TERN__WIRE__RESPONSE__BODY_REGISTER_BROKER)
+        take_members(server, call->response->register_broker);
     if (server->result == TERN_OK &&
         call->response->body_case == TERN__WIRE__RESPONSE__BODY_REGISTER_BROKER &&
         call->response->register_broker->need_topics) {
@@ -206,6 +237,7 @@ static void call_one(struct nameserver *server, const struct topic_table *table,
     Tern__Wire__RegisterBrokerRequest body = TERN__WIRE__REGISTER_BROKER_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     struct rpc_call *call;
+    char unreadable[256];
 
     body.cluster_name =
         frame_bytes(broker->config.cluster_name, strlen(broker->config.cluster_name));
@@ -214,7 +246,8 @@ static void call_one(struct nameserver *server, const struct topic_table *table,
     body.address = frame_bytes(broker->address, strlen(broker->address));
     body.store_uuid = (ProtobufCBinaryData){sizeof broker->store_uuid, broker->store_uuid};
     body.topics_version = table->version;
-    body.readable = true;
+    body.ha_address = frame_bytes(ha_address(broker->ha), strlen(ha_address(broker->ha)));
+    body.readable = ha_readable(broker->ha, unreadable, sizeof unreadable);
     body.store_host_v6 = broker->store_host.v6;
     if (!server->known || server->known_version != table->version) {
         body.has_topics = true;
@@ -274,6 +307,27 @@ static enum tern_code report(struct registrar *registrar, struct tern_error *err
     return worst;
 }
 
+/* Everybody that any nameserver named, each (id, store) once. @thread broker-register */
+static void tell_replication(struct registrar *registrar)
+{
+    struct ha_seen_member all[NAMESERVERS_MAX * MEMBERS_SEEN_MAX];
+    size_t count = 0;
+    uint32_t answered = 0;
+    for (size_t i = 0; i < registrar->count; i++) {
+        const struct nameserver *server = &registrar->servers[i];
+        answered += server->result == TERN_OK;
+        for (size_t j = 0; j < server->member_count; j++) {
+            size_t k = 0;
+            while (k < count && (all[k].id != server->members[j].id ||
+                                 memcmp(all[k].uuid, server->members[j].uuid, sizeof all[k].uuid)))
+                k++;
+            if (k == count)
+                all[count++] = server->members[j];
+        }
+    }
+    ha_on_members(registrar->broker->ha, all, count, answered);
+}
+
 /* One round. @thread broker-register */
 static enum tern_code register_all(struct registrar *registrar, int64_t timeout_ms,
                                    struct tern_error *err)
@@ -281,10 +335,62 @@ static enum tern_code register_all(struct registrar *registrar, int64_t timeout_
     struct topic_table table;
     enum tern_code code = topic_table_fill(registrar->broker, &table);
     if (code == TERN_OK && tell(registrar, &table, timeout_ms, false) &&
-        tell(registrar, &table, timeout_ms, true))
+        tell(registrar, &table, timeout_ms, true)) {
+        tell_replication(registrar);
         code = report(registrar, err);
+    }
     topic_table_free(&table);
     return code;
+}
+
+/* ---- leaving ---- */
+
+/* @thread link's */
+static void on_goodbye(struct rpc_call *call, void *arg)
+{
+    struct nameserver *server = arg;
+    enum tern_code code = rpc_call_result(call);
+    if (code != TERN_OK)
+        log_warn(server->registrar->broker->env.log, "unregister_failed", "namesrv=%s cause=\"%s\"",
+                 rpc_peer_address(server->peer), error_text(&call->error, code));
+    rpc_call_unref(call);
+    flight_landed(server->registrar, &server->registrar->goodbye);
+}
+
+static void say_goodbye(struct nameserver *server)
+{
+    struct broker *broker = server->registrar->broker;
+    Tern__Wire__UnregisterBrokerRequest body = TERN__WIRE__UNREGISTER_BROKER_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    struct rpc_call *call;
+
+    body.cluster_name =
+        frame_bytes(broker->config.cluster_name, strlen(broker->config.cluster_name));
+    body.broker_name = frame_bytes(broker->config.broker_name, strlen(broker->config.broker_name));
+    body.broker_id = broker->config.broker_id;
+    body.address = frame_bytes(broker->address, strlen(broker->address));
+    request.body_case = TERN__WIRE__REQUEST__BODY_UNREGISTER_BROKER;
+    request.unregister_broker = &body;
+    if (rpc_call_create(server->peer, 0, &call) != TERN_OK)
+        flight_landed(server->registrar, &server->registrar->goodbye);
+    else
+        rpc_call_start(call, &request, 0, GOODBYE_MS, on_goodbye, server);
+}
+
+/* Tells every nameserver that is up that we are gone, and waits a little. @thread the task, or when
+ * it is stopped */
+static void say_goodbyes(struct registrar *registrar)
+{
+    struct nameserver *up[NAMESERVERS_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < registrar->count; i++)
+        if (rpc_peer_up(registrar->servers[i].peer))
+            up[count++] = &registrar->servers[i];
+    flight_begin(&registrar->goodbye, count);
+    for (size_t i = 0; i < count; i++)
+        say_goodbye(up[i]);
+    if (count)
+        ENSURE(latch_wait(registrar->broker->env.sched, &registrar->goodbye.done, SCHED_NEVER));
 }
 
 /* ---- rounds ---- */
@@ -328,7 +434,13 @@ static int64_t register_step(void *arg, int64_t now_ns)
     lock_acquire(&registrar->lock);
     uint64_t round = ++registrar->rounds_begun;
     lock_release(&registrar->lock);
-    enum tern_code code = register_all(registrar, config->register_timeout_ms, &err);
+    enum tern_code code = TERN_OK;
+    bool detached = ha_state(registrar->broker->ha) == TERN__WIRE__HA_STATE__HA_DETACHED;
+    if (!detached)
+        code = register_all(registrar, config->register_timeout_ms, &err);
+    else if (!registrar->away)
+        say_goodbyes(registrar);
+    registrar->away = detached;
     if (code == TERN_NAME_CONFLICT)
         log_error(registrar->broker->env.log, "name_conflict",
                   "broker=%s id=%" PRId64 " cause=\"%s\"", config->broker_name, config->broker_id,
@@ -340,9 +452,13 @@ static int64_t register_step(void *arg, int64_t now_ns)
     end_round(registrar, round, code, &err);
     if (anybody_waits(registrar))
         return 0;
-    /* A nameserver that was away learns of us soon, not a period later. */
+    /* A nameserver that was away learns of us soon, and who looks for the others of its set finds
+     * them soon, not a period later. */
+    int state = ha_state(registrar->broker->ha);
+    bool soon = failed || state == TERN__WIRE__HA_STATE__HA_SEEKING ||
+                state == TERN__WIRE__HA_STATE__HA_RECOVERING;
     int64_t wait_ms =
-        failed && config->register_period_ms > 1000 ? 1000 : config->register_period_ms;
+        soon && config->register_period_ms > SOON_MS ? SOON_MS : config->register_period_ms;
     return clock_mono_ns(registrar->broker->env.clock) + ms_to_ns(wait_ms);
 }
 
@@ -401,45 +517,19 @@ enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_n
     return waiter.code;
 }
 
+void registrar_poke(struct registrar *registrar)
+{
+    lock_acquire(&registrar->lock);
+    if (registrar->task)
+        task_wake(registrar->task); /* under the lock: it cannot be stopped meanwhile */
+    lock_release(&registrar->lock);
+}
+
 /* ---- stopping ---- */
-
-/* @thread link's */
-static void on_goodbye(struct rpc_call *call, void *arg)
-{
-    struct nameserver *server = arg;
-    enum tern_code code = rpc_call_result(call);
-    if (code != TERN_OK)
-        log_warn(server->registrar->broker->env.log, "unregister_failed", "namesrv=%s cause=\"%s\"",
-                 rpc_peer_address(server->peer), error_text(&call->error, code));
-    rpc_call_unref(call);
-    flight_landed(server->registrar, &server->registrar->goodbye);
-}
-
-static void say_goodbye(struct nameserver *server)
-{
-    struct broker *broker = server->registrar->broker;
-    Tern__Wire__UnregisterBrokerRequest body = TERN__WIRE__UNREGISTER_BROKER_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    struct rpc_call *call;
-
-    body.cluster_name =
-        frame_bytes(broker->config.cluster_name, strlen(broker->config.cluster_name));
-    body.broker_name = frame_bytes(broker->config.broker_name, strlen(broker->config.broker_name));
-    body.broker_id = broker->config.broker_id;
-    body.address = frame_bytes(broker->address, strlen(broker->address));
-    request.body_case = TERN__WIRE__REQUEST__BODY_UNREGISTER_BROKER;
-    request.unregister_broker = &body;
-    if (rpc_call_create(server->peer, 0, &call) != TERN_OK)
-        flight_landed(server->registrar, &server->registrar->goodbye);
-    else
-        rpc_call_start(call, &request, 0, GOODBYE_MS, on_goodbye, server);
-}
 
 void registrar_stop(struct registrar *registrar)
 {
     struct tern_error err = {.text = ""};
-    struct nameserver *up[NAMESERVERS_MAX];
-    size_t count = 0;
 
     if (atomic_exchange(&registrar->stopping, true))
         return;
@@ -450,14 +540,7 @@ void registrar_stop(struct registrar *registrar)
     lock_release(&registrar->lock);
     task_stop(task);
     end_round(registrar, UINT64_MAX, TERN_OK, &err);
-    for (size_t i = 0; i < registrar->count; i++)
-        if (rpc_peer_up(registrar->servers[i].peer))
-            up[count++] = &registrar->servers[i];
-    flight_begin(&registrar->goodbye, count);
-    for (size_t i = 0; i < count; i++)
-        say_goodbye(up[i]);
-    if (count)
-        ENSURE(latch_wait(registrar->broker->env.sched, &registrar->goodbye.done, SCHED_NEVER));
+    say_goodbyes(registrar);
     for (size_t i = 0; i < registrar->count; i++) {
         rpc_peer_unref(registrar->servers[i].peer);
         registrar->servers[i].peer = NULL;

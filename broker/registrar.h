@@ -1,7 +1,9 @@
 /*
  * Keeps the nameservers informed: registers at start, every registerNameServerPeriod, and at once
  * when topics change; says goodbye at a clean stop. Nameservers share nothing, so each is told by
- * itself.
+ * itself. Each also tells who else is there of our name: replication learns it after every round.
+ *
+ * A detached slave (ha.h) says goodbye and stays away until it has rejoined.
  */
 #ifndef BROKER_REGISTRAR_H
 #define BROKER_REGISTRAR_H
@@ -32,6 +34,9 @@ MUST_CHECK enum tern_code registrar_start(struct registrar *registrar);
  */
 MUST_CHECK enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_ns,
                                             struct tern_error *err);
+
+/* A round soon: something that is registered has changed. @thread any */
+void registrar_poke(struct registrar *registrar);
 
 /*
  * Abandons a round under way, stops the task, unregisters, waits a little for the answers and lets

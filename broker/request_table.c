@@ -26,6 +26,8 @@ static const struct request_row rows[] = {
     ROW(MEMBERS, members, "client ids of a group's members"),
     ROW(WAIT_EVENTS, wait_events, "events for a client, waiting for the next"),
     ROW(CHECK_SUBSCRIPTION, check_subscription, "does an expression parse"),
+    ROW(LOCK_QUEUES, lock_queues, "lease queues to one orderly consumer"),
+    ROW(UNLOCK_QUEUES, unlock_queues, "give leased queues back"),
     ROW(VIEW_MESSAGE, view_message, "a message by physical offset"),
     ROW(QUERY_MESSAGE, query_message, "messages by key"),
     ROW(UPDATE_TOPIC, update_topic, "create or change a topic"),
@@ -39,6 +41,9 @@ static const struct request_row rows[] = {
     ROW(CONSUMER_CONNECTION, consumer_connection, "members of a group and their subscriptions"),
     ROW(BROKER_STATUS, broker_status, "runtime figures"),
     ROW(BROKER_CONFIG, broker_config, "effective configuration"),
+    ROW(HA_STATUS, ha_status, "replication: positions, epochs, who is in sync"),
+    ROW(FORCE_OPEN, force_open, "a recovering master opens without the members that are missing"),
+    ROW(REJOIN, rejoin, "a detached slave starts afresh"),
 };
 
 _Static_assert(sizeof rows / sizeof rows[0] <= REQUEST_KINDS, "REQUEST_KINDS is too small");

@@ -7,8 +7,9 @@
  * Invariants: names passed topic_name_check(), numbers are in range. System topics are always in
  * memory, whatever the file says; TBW102 exactly when topics may be created automatically.
  *
- * Threads: any; persist and rollback one at a time. Failure modes: a refused change changes
- * nothing; a failed persist leaves the changes to be persisted or rolled back.
+ * Threads: any; one of persist, rollback and replace at a time (file_lock). Failure modes: a
+ * refused change changes nothing; a failed persist leaves the changes to be persisted or rolled
+ * back.
  */
 #include "broker/topics_internal.h"
 
@@ -35,16 +36,17 @@ enum tern_code topics_check_range(const char *topic, const char *what, int64_t v
                      value, min, max);
 }
 
-static enum tern_code check_config(const struct topic_config *config, struct tern_error *err)
+static enum tern_code check_config(const struct topic_config *config, int32_t min_queues,
+                                   struct tern_error *err)
 {
     size_t len = strnlen(config->name, sizeof config->name);
     enum tern_code code = topic_name_check(config->name, len, err);
     if (!code)
-        code = topics_check_range(config->name, "read queue count", config->read_queues, 1,
+        code = topics_check_range(config->name, "read queue count", config->read_queues, min_queues,
                                   TOPIC_QUEUES_MAX, err);
     if (!code)
-        code = topics_check_range(config->name, "write queue count", config->write_queues, 1,
-                                  TOPIC_QUEUES_MAX, err);
+        code = topics_check_range(config->name, "write queue count", config->write_queues,
+                                  min_queues, TOPIC_QUEUES_MAX, err);
     if (!code)
         code = topics_check_range(config->name, "perm", config->perm, 0, TOPIC_PERM_ALL, err);
     return code;
@@ -169,7 +171,7 @@ enum tern_code topics_put_internal(struct topics *topics, const struct topic_con
                                    struct tern_error *err)
 {
     struct topic_config row;
-    enum tern_code code = check_config(config, err);
+    enum tern_code code = check_config(config, 1, err);
     if (code)
         return code;
     tidy(&row, config);
@@ -204,5 +206,107 @@ enum tern_code topics_remove(struct topics *topics, const char *name, size_t len
 
 void topics_rollback(struct topics *topics)
 {
+    lock_acquire(&topics->table.file_lock);
     named_table_rollback(&topics->table);
+    lock_release(&topics->table.file_lock);
+}
+
+void topics_follow(struct topics *topics, bool follows)
+{
+    named_table_follow(&topics->table, follows);
+}
+
+void topics_watch(struct topics *topics, void (*fn)(void *arg), void *arg)
+{
+    topics->table.on_settled = fn;
+    topics->table.settled_arg = arg;
+}
+
+/* ---- replacing ---- */
+
+/* As add_all_system() makes them. */
+bool topics_is_own(const struct topics *topics, const char *name, size_t len)
+{
+    static const char *const fixed[] = {"SELF_TEST_TOPIC", SCHEDULE_TOPIC, DEFAULT_TOPIC};
+    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
+        if (len == strlen(fixed[i]) && !memcmp(name, fixed[i], len))
+            return true;
+    return (len == strlen(topics->cluster) && !memcmp(name, topics->cluster, len)) ||
+           (len == strlen(topics->broker_name) && !memcmp(name, topics->broker_name, len));
+}
+
+static enum tern_code take_config(struct topics *topics, struct named_table *fresh,
+                                  const struct topic_config *config, struct tern_error *err)
+{
+    struct topic_config row;
+    enum tern_code code = check_config(config, 0, err); /* 0: shrunk, as in the file */
+    if (code)
+        return code;
+    tidy(&row, config);
+    if (topics_is_own(topics, row.name, row.name_len))
+        return TERN_OK;
+    if (named_table_row(fresh, row.name, row.name_len))
+        return error_set(err, TERN_INVALID, "topic %s is there twice", row.name);
+    code = named_table_set(fresh, &row);
+    return code ? error_set(err, code, "the table of %d topics takes no more", (int)TOPICS_MAX)
+                : TERN_OK;
+}
+
+static enum tern_code keep_own(struct topics *topics, struct named_table *fresh)
+{
+    enum tern_code code = TERN_OK;
+    struct named_row *row;
+    struct named_row *next;
+    lock_acquire(&topics->table.lock);
+    HASH_ITER (hh, topics->table.rows, row, next) {
+        const struct topic_config *config = (const struct topic_config *)(const void *)row->data;
+        if (!code && topics_is_own(topics, config->name, config->name_len))
+            code = named_table_set(fresh, config);
+    }
+    lock_release(&topics->table.lock);
+    return code;
+}
+
+/* @locks holds:BROKER_FILES */
+static enum tern_code write_fresh(struct topics *topics, struct named_table *fresh,
+                                  struct tern_error *err)
+{
+    size_t count;
+    uint64_t version;
+    uint64_t mark;
+    struct topic_config *rows = named_table_snapshot(fresh, &count, &version, &mark);
+    if (!rows)
+        return error_set(err, TERN_NO_MEMORY, "no memory for a table of topics");
+    enum tern_code code = topics_write(topics, rows, count, version, err);
+    free(rows);
+    return code;
+}
+
+enum tern_code topics_replace(struct topics *topics, const struct topic_config *configs,
+                              size_t count, uint64_t version, struct tern_error *err)
+{
+    struct named_table fresh;
+    enum tern_code code = TERN_OK;
+    named_table_init(&fresh, &topics->env, "topics", sizeof(struct topic_config), TOPICS_MAX);
+    atomic_store(&fresh.version, version);
+    if (version > INT64_MAX)
+        code =
+            error_set(err, TERN_INVALID, "version %" PRIu64 " of the topics is too high", version);
+    for (size_t i = 0; !code && i < count; i++)
+        code = take_config(topics, &fresh, &configs[i], err);
+    lock_acquire(&topics->table.file_lock);
+    if (!code && (code = keep_own(topics, &fresh)))
+        error_set(err, code, "no room for the system topics");
+    if (!code) {
+        code = write_fresh(topics, &fresh, err);
+        if (code)
+            named_table_unsettle(&topics->table);
+        else
+            named_table_swap(&topics->table, &fresh);
+    }
+    lock_release(&topics->table.file_lock);
+    named_table_fini(&fresh);
+    if (!code)
+        named_table_tell(&topics->table);
+    return code;
 }

@@ -65,7 +65,26 @@ MUST_CHECK enum tern_code topics_remove(struct topics *topics, const char *name,
 MUST_CHECK enum tern_code topics_persist(struct topics *topics, struct tern_error *err);
 void topics_rollback(struct topics *topics);
 
-/* Changes with every change of the table; survives restarts and only grows. */
+/*
+ * Another copy's whole table instead of ours, under its version; the system topics that each broker
+ * makes for itself stay as they are. Readers see the old table or the new one. Durable when it
+ * returns; on failure the old one stays. TERN_INVALID: a name, number or the version; a name twice.
+ * TERN_LIMIT. What was put since the last persist is gone. @blocks on the disk
+ */
+MUST_CHECK enum tern_code topics_replace(struct topics *topics, const struct topic_config *configs,
+                                         size_t count, uint64_t version, struct tern_error *err);
+/*
+ * A table that follows another copy keeps that one's version whatever is changed in it; when it
+ * ends, such changes get a version. @thread any
+ */
+void topics_follow(struct topics *topics, bool follows);
+/* fn is called, without locks, when changes have become durable. Before the table is shared. */
+void topics_watch(struct topics *topics, void (*fn)(void *arg), void *arg);
+/* Whether each broker makes this topic for itself, with queues as it is configured. */
+bool topics_is_own(const struct topics *topics, const char *name, size_t len);
+
+/* Changes with every change of the table but of one that follows; survives restarts and only grows.
+ * Without a lock. */
 uint64_t topics_version(struct topics *topics);
 uint32_t topics_count(struct topics *topics);
 

@@ -8,8 +8,9 @@
  * The companion holds the version once more: a file without it was changed by a hand or by RocketMQ
  * and gets a new version.
  *
- * Threads: one at a time, at start and on the admin lane. Failure modes: a damaged generation or a
- * value out of range makes durable_read try the other one; both bad: TERN_CORRUPT, nothing deleted.
+ * Threads: one writer at a time (file_lock): the admin lane, or who replaces the table. Failure
+ * modes: a damaged generation or a value out of range makes durable_read try the other one; both
+ * bad: TERN_CORRUPT, nothing deleted.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -132,26 +133,45 @@ static char *format(const struct topics *topics, const struct topic_config *rows
     return text;
 }
 
-enum tern_code topics_persist(struct topics *topics, struct tern_error *err)
+enum tern_code topics_write(struct topics *topics, const struct topic_config *rows, size_t count,
+                            uint64_t version, struct tern_error *err)
+{
+    char known[24];
+    size_t len = 0;
+    char *text = format(topics, rows, count, version, &len);
+    if (!text)
+        return error_set(err, TERN_NO_MEMORY, "no memory to write %s", topics->path);
+    snprintf(known, sizeof known, "%" PRIu64, version);
+    enum tern_code code = durable_write(&topics->env, topics->path, text, len, known, err);
+    free(text);
+    return code;
+}
+
+/* @locks holds:BROKER_FILES */
+static enum tern_code persist(struct topics *topics, struct tern_error *err)
 {
     size_t count;
-    size_t len = 0;
     uint64_t version;
     uint64_t mark;
-    char known[24];
-    if (!named_table_dirty(&topics->table))
-        return TERN_OK;
     struct topic_config *rows = named_table_snapshot(&topics->table, &count, &version, &mark);
-    char *text = rows ? format(topics, rows, count, version, &len) : NULL;
-    enum tern_code code = TERN_NO_MEMORY;
-    snprintf(known, sizeof known, "%" PRIu64, version);
-    if (text)
-        code = durable_write(&topics->env, topics->path, text, len, known, err);
-    else
-        error_set(err, code, "no memory to write %s", topics->path);
+    if (!rows)
+        return error_set(err, TERN_NO_MEMORY, "no memory to write %s", topics->path);
+    enum tern_code code = topics_write(topics, rows, count, version, err);
     if (!code)
         named_table_settled(&topics->table, version, mark);
-    free(text);
     free(rows);
+    return code;
+}
+
+enum tern_code topics_persist(struct topics *topics, struct tern_error *err)
+{
+    enum tern_code code = TERN_OK;
+    lock_acquire(&topics->table.file_lock);
+    bool dirty = named_table_dirty(&topics->table);
+    if (dirty)
+        code = persist(topics, err);
+    lock_release(&topics->table.file_lock);
+    if (dirty && !code)
+        named_table_tell(&topics->table);
     return code;
 }

@@ -20,6 +20,10 @@ struct topics {
 MUST_CHECK enum tern_code topics_check_range(const char *topic, const char *what, int64_t value,
                                              int64_t min, int64_t max, struct tern_error *err);
 
+/* Writes rows as the file's content. @locks holds:BROKER_FILES */
+MUST_CHECK enum tern_code topics_write(struct topics *topics, const struct topic_config *rows,
+                                       size_t count, uint64_t version, struct tern_error *err);
+
 /* Reads the file. TERN_NOT_FOUND: there is none. */
 MUST_CHECK enum tern_code topics_load(struct topics *topics, struct tern_error *err);
 

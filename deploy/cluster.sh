@@ -4,16 +4,29 @@
 #   cluster.sh up LAYOUT [-o key=value]…   start it (or resume the same layout); waits until all are ready
 #   cluster.sh down                        stop all nodes cleanly; stores stay
 #   cluster.sh status [--json]             NODE ROLE ADDRESS PID STATE
-#   cluster.sh kill NODE                   SIGKILL
-#   cluster.sh stop NODE | start NODE      clean stop, start again
+#   cluster.sh kill NODE…                  SIGKILL
+#   cluster.sh stop NODE… | start NODE…    clean stop, start again (all, then waits until they are ready)
+#   cluster.sh wait [SECONDS]              until every master takes writes with all its slaves in sync (60)
 #   cluster.sh logs NODE                   the node's log
 #   cluster.sh destroy --yes               stop all and delete the stores
 #
-# Layouts: 1m. State lies under $TERNMQ_HOME (default ~/.ternmq), a node's store in $TERNMQ_HOME/NODE/store.
+# Layouts: 1m, 1m-1s-async, 1m-1s-sync, 2m-2s-async, 2m-2s-sync, 2n-2m-2s-sync (n nameservers, m masters,
+# s slaves; sync: SYNC_MASTER). Nodes: namesrv-1, broker-a-0 (the master of set broker-a), broker-a-1 (its
+# slave), … States: running; recovering (serves, but a master takes no writes yet, or a slave has nothing in
+# common with its master); dead.
+#
+# State lies under $TERNMQ_HOME (default ~/.ternmq), a node's store in $TERNMQ_HOME/NODE/store. Ports are the
+# usual ones where they are free, and a cluster keeps the ones it got. -o is read at each start of a broker.
+#
+# A file $TERNMQ_HOME/hosts, made before the first up, places nodes elsewhere: lines "NODE ADDRESS COMMAND…"
+# start the node through COMMAND and let it listen on ADDRESS (the tests do so with network namespaces).
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-home=${TERNMQ_HOME:-$HOME/.ternmq}
+home=$(realpath -m "${TERNMQ_HOME:-$HOME/.ternmq}")
+ports_file=${HOME:-/tmp}/.ternmq-ports # "PORT HOME" a line: ports that this user's clusters got
+[ -w "${ports_file%/*}" ] || ports_file=${TMPDIR:-/tmp}/.ternmq-ports-$UID
 ready_seconds=30
 
 usage() {
@@ -25,70 +38,192 @@ wrong() {
     exit 2
 }
 
-# ---- nodes: $home/nodes has a line "NODE ROLE PORT" each, nameservers first ----
+# ---- nodes: $home/nodes has a line "NODE ROLE PORT HA_PORT" each, nameservers first ----
 
-nodes() { [ -f "$home/nodes" ] && cut -d' ' -f1 "$home/nodes" || true; }
+nodes() { if [ -f "$home/nodes" ]; then cut -d' ' -f1 "$home/nodes"; fi; }
+nodes_of() { if [ -f "$home/nodes" ]; then awk -v role="$1" '$2 == role { print $1 }' "$home/nodes"; fi; }
 field() { awk -v node="$1" -v n="$2" '$1 == node { print $n }' "$home/nodes"; }
-known() { nodes | grep -qx -- "$1" || wrong "no node '$1' in $home"; }
-pid_of() { cat "$home/$1/pid" 2>/dev/null || true; }
+known() {
+    [ $# -gt 0 ] || wrong "which node?"
+    local node
+    for node; do nodes | grep -qx -- "$node" || wrong "no node '$node' in $home"; done
+}
+
+# The line of $home/hosts: "ADDRESS COMMAND…".
+host_of() {
+    local line=
+    [ ! -f "$home/hosts" ] || line=$(awk -v node="$1" '$1 == node { sub(/^[^ ]+ +/, ""); print }' "$home/hosts")
+    echo "${line:-127.0.0.1}"
+}
+address_of() { local host; read -r host _ <<<"$(host_of "$1")"; echo "$host:$(field "$1" 3)"; }
+
 namesrv_list() {
-    awk '$2 == "NAMESRV" { printf "%s127.0.0.1:%s", sep, $3; sep = ";" }' "$home/nodes"
+    local node list=
+    for node in $(nodes_of NAMESRV); do list+=";$(address_of "$node")"; done
+    echo "${list#;}"
+}
+
+# The node's process, if it runs: a number that the system gave to another program since then is not it.
+pid_of() {
+    local pid
+    pid=$(cat "$home/$1/pid" 2>/dev/null) || return 0
+    if [ -n "$pid" ] && grep -qaF -- "=$home/$1/" "/proc/$pid/cmdline" 2>/dev/null; then echo "$pid"; fi
 }
 
 layout_nodes() {
+    local namesrvs=1 sets=a slaves=1
     case $1 in
-    1m) echo "namesrv-1 NAMESRV 9876"; echo "broker-a-0 MASTER 10911" ;;
-    *) wrong "unknown layout '$1' (1m)" ;;
+    1m) slaves=0 ;;
+    1m-1s-async | 1m-1s-sync) ;;
+    2m-2s-async | 2m-2s-sync) sets="a b" ;;
+    2n-2m-2s-sync) namesrvs=2 sets="a b" ;;
+    *) wrong "unknown layout '$1' (1m, 1m-1s-async, 1m-1s-sync, 2m-2s-async, 2m-2s-sync, 2n-2m-2s-sync)" ;;
     esac
+    local n set port=10911
+    for ((n = 1; n <= namesrvs; n++)); do echo "namesrv-$n NAMESRV $((9875 + n)) 0"; done
+    for set in $sets; do
+        echo "broker-$set-0 MASTER $port $((port + 1))"
+        for ((n = 1; n <= slaves; n++)); do
+            port=$((port + 10))
+            echo "broker-$set-$n SLAVE $port $((port + 1))"
+        done
+        port=$((port + 10))
+    done
+}
+
+# Chooses ports and writes $home/nodes. What another cluster of this user got stays its own while that exists,
+# running or not: it could not come back otherwise.
+choose_ports() {
+    local layout=$1 port other taken='' node role ha
+    exec 9>>"$ports_file.lock"
+    flock 9
+    : >"$ports_file.new"
+    if [ -f "$ports_file" ]; then
+        while read -r port other; do
+            if [ -f "$other/nodes" ] && [ "$other" != "$home" ]; then
+                taken+=" $port"
+                echo "$port $other" >>"$ports_file.new"
+            fi
+        done <"$ports_file"
+    fi
+    : >"$home/nodes.new"
+    while read -r node role port ha; do
+        if [ ! -f "$home/hosts" ]; then
+            port=$(free_port "$port" "$taken")
+            taken+=" $port"
+            echo "$port $home" >>"$ports_file.new"
+            if [ "$role" != NAMESRV ]; then
+                ha=$(free_port "$ha" "$taken")
+                taken+=" $ha"
+                echo "$ha $home" >>"$ports_file.new"
+            fi
+        fi
+        echo "$node $role $port $ha" >>"$home/nodes.new"
+    done < <(layout_nodes "$layout")
+    echo "$layout" >"$home/layout"
+    mv "$home/nodes.new" "$home/nodes"
+    mv "$ports_file.new" "$ports_file"
+    exec 9>&-
+}
+
+# ---- what a broker says of its replication ----
+
+# admin NODE SECONDS ARGUMENT…: mqadmin from where the node is; nothing when there is no answer in time.
+admin() {
+    local host seconds=$2
+    read -ra host <<<"$(host_of "$1")"
+    shift 2
+    timeout "$seconds" "${host[@]:1}" "$TERNMQ_BIN/mqadmin" "$@" --json 2>/dev/null
+}
+
+# ha_view NODE: "STATE WRITABLE IN_SYNC" (open true 2: two slaves in sync); nothing when it does not answer.
+ha_view() {
+    local json state writable in_sync
+    json=$(admin "$1" 2 haStatus -b "$(address_of "$1")") || return 0
+    state=$(json_values state <<<"$json" | head -n 1)
+    writable=$(json_values writable <<<"$json" | head -n 1)
+    in_sync=$(json_values inSync <<<"$json" | grep -c true || true)
+    [ -z "$state" ] || echo "${state// /_} ${writable:-false} $in_sync"
 }
 
 state_of() {
-    local pid
+    local pid state=
     pid=$(pid_of "$1")
-    if ! running "$pid"; then echo dead
-    elif grep -q " ready " "$home/$1/out" 2>/dev/null; then echo running
-    else echo recovering
-    fi
+    if [ -z "$pid" ]; then echo dead && return; fi
+    if ! grep -q " ready " "$home/$1/out" 2>/dev/null; then echo recovering && return; fi
+    [ "$(field "$1" 2)" = NAMESRV ] || read -r state _ <<<"$(ha_view "$1")" || true
+    case $state in
+    recovering | detached) echo recovering ;;
+    *) echo running ;; # without an answer nothing better is known than that it was ready
+    esac
+}
+
+# ---- starting and stopping ----
+
+broker_role() {
+    case $(field "$1" 2)/$(cat "$home/layout") in
+    SLAVE/*) echo SLAVE ;;
+    *-sync) echo SYNC_MASTER ;;
+    *) echo ASYNC_MASTER ;;
+    esac
 }
 
 launch() {
-    local node=$1 role port dir
-    role=$(field "$node" 2)
-    port=$(field "$node" 3)
-    dir=$home/$node
-    running "$(pid_of "$node")" && return
+    local node=$1 dir=$home/$1 host command ha
+    [ -z "$(pid_of "$node")" ] || return 0
     mkdir -p "$dir"
     : >"$dir/out"
-    local command
-    if [ "$role" = NAMESRV ]; then
-        command=("$TERNMQ_BIN/mqnamesrv" -o listenPort="$port" -o kvConfigPath="$dir/kvConfig.json")
+    read -ra host <<<"$(host_of "$node")"
+    if [ "$(field "$node" 2)" = NAMESRV ]; then
+        command=("$TERNMQ_BIN/mqnamesrv" -o kvConfigPath="$dir/kvConfig.json")
     else
-        local name=${node%-*}
-        command=("$TERNMQ_BIN/mqbroker" -n "$(namesrv_list)" -o brokerName="$name" -o brokerId="${node##*-}"
-            -o listenPort="$port" -o storePathRootDir="$dir/store")
+        ha=$(field "$node" 4)
+        command=("$TERNMQ_BIN/mqbroker" -n "$(namesrv_list)" -o brokerName="${node%-*}" -o brokerId="${node##*-}"
+            -o brokerRole="$(broker_role "$node")" -o haListenPort="${ha:-0}" -o storePathRootDir="$dir/store")
         local override
         while read -r override; do [ -z "$override" ] || command+=(-o "$override"); done <"$home/overrides"
     fi
-    setsid "${command[@]}" >"$dir/out" 2>>"$dir/log" </dev/null &
+    command+=(-o listenAddr="${host[0]}" -o listenPort="$(field "$node" 3)")
+    setsid "${host[@]:1}" "${command[@]}" >"$dir/out" 2>>"$dir/log" </dev/null &
     echo $! >"$dir/pid"
     disown
 }
 
 await() {
     local node=$1 status=0
-    wait_for_line "$home/$node/out" " ready " "$ready_seconds" "$(pid_of "$node")" || status=$?
+    wait_for_line "$home/$node/out" " ready " "$ready_seconds" "$(cat "$home/$node/pid")" || status=$?
     [ $status -eq 0 ] && return
     tail -n 5 "$home/$node/log" >&2
     if [ $status -eq 1 ]; then die "$node ended while starting; its log: $home/$node/log"; fi
     die "$node is not ready after ${ready_seconds} s; its log: $home/$node/log"
 }
 
+# Signals all, then waits until they have ended. A process that is held by SIGSTOP goes on to take it.
 halt() {
-    local node=$1 signal=$2 pid
-    pid=$(pid_of "$node")
-    running "$pid" || return 0
-    kill -"$signal" "$pid"
-    wait_gone "$pid" 10 || die "$node (pid $pid) does not end"
+    local signal=$1 node pid pids=()
+    shift
+    for node; do
+        pid=$(pid_of "$node")
+        [ -n "$pid" ] || continue
+        kill -"$signal" "$pid" 2>/dev/null || true
+        kill -CONT "$pid" 2>/dev/null || true
+        pids+=("$pid")
+    done
+    for pid in "${pids[@]}"; do
+        wait_gone "$pid" 20 || die "process $pid ($(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-200)) does not end"
+    done
+}
+
+# Whether every nameserver knows every broker: they were all started at once, and a broker that came first
+# tries again a second later.
+registered() {
+    local namesrv broker list
+    for namesrv in $(nodes_of NAMESRV); do
+        list=$(admin "$namesrv" 5 clusterList -n "$(address_of "$namesrv")") || true
+        for broker in $(nodes_of MASTER) $(nodes_of SLAVE); do
+            grep -qF "\"$(address_of "$broker")\"" <<<"$list" || return 1
+        done
+    done
 }
 
 # ---- commands ----
@@ -99,66 +234,95 @@ up() {
     shift
     local overrides=""
     while [ $# -gt 0 ]; do
-        [ "$1" = -o ] && [ $# -ge 2 ] || wrong "unexpected argument '$1'"
+        if [ "$1" != -o ] || [ $# -lt 2 ]; then wrong "unexpected argument '$1'"; fi
         overrides+="$2"$'\n'
         shift 2
     done
+    (layout_nodes "$layout") >/dev/null || exit
     [ -x "$TERNMQ_BIN/mqbroker" ] || { install_packages "$TERNMQ_SOURCE/deploy/packages.txt"; build "$TERNMQ_PRESET"; }
-    layout_nodes "$layout" >/dev/null
     mkdir -p "$home"
     if [ -f "$home/layout" ] && [ "$(cat "$home/layout")" != "$layout" ]; then
         die "$home holds layout $(cat "$home/layout"): cluster.sh destroy --yes first, or set TERNMQ_HOME"
     fi
-    if [ ! -f "$home/nodes" ]; then
-        local node role port
-        layout_nodes "$layout" | while read -r node role port; do
-            echo "$node $role $(free_port "$port")"
-        done >"$home/nodes.new"
-        mv "$home/nodes.new" "$home/nodes"
-        echo "$layout" >"$home/layout"
-    fi
+    [ -f "$home/nodes" ] || choose_ports "$layout"
+    local node
     if [ -n "$overrides" ]; then
-        local running_node
-        for running_node in $(nodes); do
-            [ "$(field "$running_node" 2)" = NAMESRV ] || ! running "$(pid_of "$running_node")" ||
-                die "$running_node is running, and -o is read at a start: cluster.sh down first"
+        for node in $(nodes_of MASTER) $(nodes_of SLAVE); do
+            [ -z "$(pid_of "$node")" ] ||
+                die "$node is running, and -o is read at a start: cluster.sh down first"
         done
     fi
     [ -n "$overrides" ] || [ ! -f "$home/overrides" ] || overrides=$(cat "$home/overrides")
     printf '%s' "$overrides" >"$home/overrides"
     [ -z "$overrides" ] || echo >>"$home/overrides"
-    local node
-    for node in $(nodes); do
-        launch "$node"
-        # Brokers register where a nameserver is up already, so those come first.
-        [ "$(field "$node" 2)" != NAMESRV ] || await "$node"
-    done
+    for node in $(nodes); do launch "$node"; done
     for node in $(nodes); do await "$node"; done
+    local deadline=$((SECONDS + ready_seconds))
+    until registered; do
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            printf 'cluster.sh: not every broker is registered with every nameserver after %d s: cluster.sh status\n' \
+                "$ready_seconds" >&2
+            break
+        fi
+        sleep 0.1
+    done
     show
     printf 'NAMESRV_ADDR=%s\n' "$(namesrv_list)"
 }
 
+# Slaves first, then masters, then nameservers: a master that is left alone notes so, and opens without them.
 down() {
+    local role
+    for role in SLAVE MASTER NAMESRV; do
+        # shellcheck disable=SC2046 # names without blanks
+        halt TERM $(nodes_of "$role")
+    done
+}
+
+start() {
     local node
-    for node in $(nodes | tac); do halt "$node" TERM; done
+    for node; do launch "$node"; done
+    for node; do await "$node"; done
+}
+
+# Every master takes writes, and has as many slaves in sync as the layout gives it. Shows what it waits for when
+# the time is up.
+wait_in_sync() {
+    local limit=${1:-60} master state writable in_sync slaves missing
+    [[ $limit =~ ^[1-9][0-9]*$ ]] || wrong "wait: '$limit' is no number of seconds"
+    [ -f "$home/nodes" ] || wrong "no cluster in $home"
+    local deadline=$((SECONDS + limit))
+    while :; do
+        missing=
+        for master in $(nodes_of MASTER); do
+            slaves=$(nodes_of SLAVE | grep -c "^${master%-*}-" || true)
+            read -r state writable in_sync <<<"$(ha_view "$master")" || true
+            if [ "$state/$writable" != open/true ] || [ "$in_sync" -lt "$slaves" ]; then
+                missing+=" $master(${state:-no answer}, writable ${writable:--}, in sync ${in_sync:--} of $slaves)"
+            fi
+        done
+        [ -n "$missing" ] || return 0
+        [ "$SECONDS" -lt "$deadline" ] ||
+            die "not in sync after $limit s:$missing; mqadmin haStatus -n '$(namesrv_list)' tells more"
+        sleep 0.05
+    done
 }
 
 show() {
-    local json=false node sep=""
+    local json=false node sep="" pid role address state
     [ "${1:-}" = --json ] && json=true
     if $json; then printf '['; else printf '%-12s %-8s %-22s %-8s %s\n' NODE ROLE ADDRESS PID STATE; fi
     for node in $(nodes); do
-        local pid address state
-        pid=$(pid_of "$node")
         state=$(state_of "$node")
-        [ "$state" != dead ] || pid=-
-        address=127.0.0.1:$(field "$node" 3)
+        pid=$(pid_of "$node")
+        role=$(field "$node" 2)
+        address=$(address_of "$node")
         if $json; then
             printf '%s{"node":"%s","role":"%s","address":"%s","pid":%s,"state":"%s"}' "$sep" "$node" \
-                "$(field "$node" 2)" "$address" "${pid/#-/null}" "$state"
+                "$role" "$address" "${pid:-null}" "$state"
             sep=,
         else
-            printf '%-12s %-8s %-22s %-8s %s\n' "$node" "$(field "$node" 2)" "$address" "$pid" "$state"
+            printf '%-12s %-8s %-22s %-8s %s\n' "$node" "$role" "$address" "${pid:--}" "$state"
         fi
     done
     ! $json || printf ']\n'
@@ -170,19 +334,22 @@ destroy() {
     down
     local node
     for node in $(nodes); do rm -rf "${home:?}/$node"; done
-    rm -f "$home/nodes" "$home/layout" "$home/overrides"
+    rm -f "$home/nodes" "$home/layout" "$home/overrides" "$home/hosts"
     rmdir --ignore-fail-on-non-empty "$home"
 }
 
-case ${1:-} in
-up) shift; up "$@" ;;
+verb=${1:-}
+[ $# -eq 0 ] || shift
+case $verb in
+up) up "$@" ;;
 down) down ;;
-status) shift; show "$@" ;;
-kill) known "${2:-}"; halt "$2" KILL ;;
-stop) known "${2:-}"; halt "$2" TERM ;;
-start) known "${2:-}"; launch "$2"; await "$2" ;;
-logs) known "${2:-}"; cat "$home/$2/log" ;;
-destroy) shift; destroy "$@" ;;
+status) show "$@" ;;
+kill) known "$@"; halt KILL "$@" ;;
+stop) known "$@"; halt TERM "$@" ;;
+start) known "$@"; start "$@" ;;
+wait) wait_in_sync "$@" ;;
+logs) known "$@"; cat "$home/$1/log" ;;
+destroy) destroy "$@" ;;
 -h | --help) usage ;;
-*) wrong "unknown command '${1:-}'" ;;
+*) wrong "unknown command '$verb'" ;;
 esac

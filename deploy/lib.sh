@@ -1,4 +1,5 @@
-# Shared by the scripts of deploy/ and tests/: packages, building, processes, ports. Sourced by bash.
+# Shared by the scripts of deploy/ and tests/: packages, building, processes, ports, JSON. Sourced by bash.
+# shellcheck shell=bash
 
 TERNMQ_SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TERNMQ_PRESET=${TERNMQ_PRESET:-release}
@@ -41,19 +42,22 @@ build() {
     rm -f "$log"
 }
 
-# free_port [WANTED]: WANTED when nobody listens on it on loopback, else one that the system picks.
+# listening PORT: whether somebody does, on loopback.
+listening() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# free_port [WANTED] ["TAKEN…"]: WANTED when nobody listens on it on loopback, else one that the system does
+# not hand out by itself; none of TAKEN, a list between blanks.
 free_port() {
-    local wanted=${1:-0}
-    if [ "$wanted" != 0 ] && ! (exec 3<>"/dev/tcp/127.0.0.1/$wanted") 2>/dev/null; then
+    local wanted=${1:-0} taken=" ${2:-} " low high port
+    if [ "$wanted" != 0 ] && [[ $taken != *" $wanted "* ]] && ! listening "$wanted"; then
         echo "$wanted"
         return
     fi
-    local low high port
     read -r low high </proc/sys/net/ipv4/ip_local_port_range
     while :; do
         port=$((low - 1 - RANDOM % 8000)) # below the range that outgoing connections use
         [ "$port" -gt 1024 ] || port=$((high + 1 + RANDOM % 1000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+        [[ $taken != *" $port "* ]] && ! listening "$port" && { echo "$port"; return; }
     done
 }
 
@@ -79,4 +83,13 @@ wait_gone() {
         [ "$SECONDS" -lt "$deadline" ] || return 1
         sleep 0.02
     done
+}
+
+# now_ms: wall clock, for durations that are shown.
+now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo "${t%???}"; }
+
+# json_values KEY: each value of the key in the JSON of stdin, a line each, texts without quotes.
+json_values() {
+    tr -d '\n' | grep -o "\"$1\"[[:space:]]*:[[:space:]]*\(\"[^\"]*\"\|[^][{},[:space:]\"]*\)" |
+        sed 's/^"[^"]*"[[:space:]]*:[[:space:]]*//; s/^"\(.*\)"$/\1/' || true
 }

@@ -3,7 +3,8 @@
  * route.
  *
  * Each handler checks its request first, then changes the tables in one short critical section,
- * then logs and answers with the lock released.
+ * then logs and answers with the lock released. A registration's answer lists the live members of
+ * the sender's name, so that a set's brokers find one another without asking again.
  *
  * Threads: the transport's. Failure modes: refusals that name the field or both sides of a
  * conflict.
@@ -40,8 +41,47 @@ static void log_registered(struct namesrv *ns, const struct route_registration *
                  reg->topic_count);
 }
 
+static bool copy_bytes(struct rpc_request *request, const void *bytes, size_t len,
+                       ProtobufCBinaryData *out)
+{
+    out->data = rpc_request_alloc(request, len);
+    out->len = len;
+    if (out->data)
+        memcpy(out->data, bytes, len);
+    return out->data != NULL;
+}
+
+/* The live members of the set, into the request's memory. @locks holds:NAMESRV */
+static enum tern_code copy_members(const struct namesrv *ns, struct rpc_request *request,
+                                   const struct route_registration *reg,
+                                   Tern__Wire__RegisterBrokerResponse *out, struct tern_error *err)
+{
+    const struct route_set *set = route_find_set(&ns->table, reg->name);
+    if (!set)
+        return TERN_OK;
+    out->members = rpc_request_alloc(request, set->member_count * sizeof *out->members);
+    for (size_t i = 0; i < set->member_count && out->members; i++) {
+        const struct route_member *from = &set->members[i];
+        if (!route_member_lives(&ns->table, from, reg->now_ns))
+            continue;
+        Tern__Wire__SetMember *member = rpc_request_alloc(request, sizeof *member);
+        if (!member)
+            return error_set(err, TERN_NO_MEMORY, "members of %s", reg->name);
+        tern__wire__set_member__init(member);
+        member->broker_id = from->id;
+        member->readable = from->readable;
+        if (!copy_bytes(request, from->address, strlen(from->address), &member->address) ||
+            !copy_bytes(request, from->ha_address, strlen(from->ha_address), &member->ha_address) ||
+            !copy_bytes(request, from->uuid, sizeof from->uuid, &member->store_uuid))
+            return error_set(err, TERN_NO_MEMORY, "members of %s", reg->name);
+        out->members[out->n_members++] = member;
+    }
+    return out->members ? TERN_OK : error_set(err, TERN_NO_MEMORY, "members of %s", reg->name);
+}
+
 void handle_register_broker(struct namesrv *ns, struct rpc_request *request)
 {
+    Tern__Wire__RegisterBrokerResponse body = TERN__WIRE__REGISTER_BROKER_RESPONSE__INIT;
     struct tern_error err = {0};
     enum tern_code code;
     struct route_registered done;
@@ -49,6 +89,8 @@ void handle_register_broker(struct namesrv *ns, struct rpc_request *request)
     if (reg) {
         lock_acquire(&ns->lock);
         code = route_register(&ns->table, reg, &done, &err);
+        if (code == TERN_OK)
+            code = copy_members(ns, request, reg, &body, &err);
         lock_release(&ns->lock);
     }
     if (code != TERN_OK) {
@@ -63,7 +105,6 @@ void handle_register_broker(struct namesrv *ns, struct rpc_request *request)
     counter_add(&ns->counters.registrations, 1);
     log_registered(ns, reg, &done);
 
-    Tern__Wire__RegisterBrokerResponse body = TERN__WIRE__REGISTER_BROKER_RESPONSE__INIT;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     body.master_address = frame_bytes(done.master_address, strlen(done.master_address));
     body.master_ha_address = frame_bytes(done.master_ha_address, strlen(done.master_ha_address));

@@ -29,7 +29,7 @@ static bool same_uuid(const struct route_member *member, const struct route_regi
 static bool is_live_other(const struct route_table *table, const struct route_member *member,
                           const struct route_registration *reg)
 {
-    return !same_uuid(member, reg) && reg->now_ns - member->heard_ns <= table->expire_ns;
+    return !same_uuid(member, reg) && route_member_lives(table, member, reg->now_ns);
 }
 
 static enum tern_code refuse_conflicts(const struct route_table *table, const struct route_set *set,
@@ -62,8 +62,12 @@ static enum tern_code refuse_conflicts(const struct route_table *table, const st
     return TERN_OK;
 }
 
-/* Whether the registration's table should become the set's (NULL: a new set). */
-static bool table_wanted(const struct route_set *set, const struct route_registration *reg)
+/*
+ * Whether the registration's table should become the set's (NULL: a new set). Slaves have adopted
+ * their master's versions, so those of one set can be compared.
+ */
+static bool table_wanted(const struct route_table *table, const struct route_set *set,
+                         const struct route_registration *reg)
 {
     bool master = reg->id == 0;
     if (!master && !reg->readable)
@@ -74,7 +78,7 @@ static bool table_wanted(const struct route_set *set, const struct route_registr
     if (master)
         return set->source == ROUTE_TABLE_SLAVE || !same_source ||
                set->table_version != reg->topics_version;
-    if (set->source == ROUTE_TABLE_MASTER)
+    if (route_set_has_master(set) && route_member_lives(table, &set->members[0], reg->now_ns))
         return false;
     return same_source ? set->table_version != reg->topics_version
                        : set->table_version < reg->topics_version;
@@ -204,7 +208,11 @@ enum tern_code route_register(struct route_table *table,
                          (int)ROUTE_BROKERS_MAX);
     if (set && strcmp(set->cluster, reg->cluster) != 0)
         set = NULL; /* it will begin anew */
-    bool wanted = table_wanted(set, reg);
+    if (set && !member && set->member_count >= ROUTE_SET_MEMBERS_MAX)
+        return error_set(err, TERN_LIMIT,
+                         "%d brokers of the name %s are registered, no more are taken",
+                         (int)ROUTE_SET_MEMBERS_MAX, reg->name);
+    bool wanted = table_wanted(table, set, reg);
     if (wanted && reg->has_topics) {
         code = route_rows_admit(table, set, reg->topics, reg->topic_count, err);
         if (code != TERN_OK)

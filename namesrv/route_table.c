@@ -81,6 +81,17 @@ bool route_set_routable(const struct route_set *set)
     return false;
 }
 
+bool route_set_has_master(const struct route_set *set)
+{
+    return set->member_count > 0 && set->members[0].id == 0; /* they stand by id */
+}
+
+bool route_member_lives(const struct route_table *table, const struct route_member *member,
+                        int64_t now_ns)
+{
+    return now_ns - member->heard_ns <= table->expire_ns;
+}
+
 void route_copy_text(char *out, size_t size, const char *text)
 {
     size_t len = strlen(text);
@@ -173,7 +184,7 @@ bool route_expire(struct route_table *table, int64_t now_ns, struct route_remove
     for (size_t i = 0; i < table->set_count; i++) {
         struct route_set *set = table->sets[i];
         for (size_t k = 0; k < set->member_count; k++) {
-            if (now_ns - set->members[k].heard_ns > table->expire_ns) {
+            if (!route_member_lives(table, &set->members[k], now_ns)) {
                 route_remove_member(table, set, &set->members[k], out);
                 return true;
             }

@@ -13,9 +13,10 @@
  * Invariants
  *  - A set has at least one member, a topic at least one row; what loses its last goes too.
  *  - A set has one cluster: clients know queues by brokerName, so a name cannot stand in two.
- *  - A set's rows are one broker's table as a whole, of one version: the master's. Until a
- *    master has sent one (this nameserver was restarted while it is dead), a readable slave's
- *    stands in.
+ *  - A set's rows are one broker's table as a whole, of one version: the master's. While no master
+ *    lives, a readable slave's stands in when none is known (this nameserver was restarted) or
+ *    when it is newer (the master died between telling the slave and telling here).
+ *  - Without a master among its members a set's rows never show write permission.
  *  - Only the connection of a member's latest registration can remove it by its death.
  *
  * RocketMQ: RouteInfoManager. It differs in that tables are replaced, not merged, and that identity
@@ -38,6 +39,7 @@
 
 enum {
     ROUTE_BROKERS_MAX = 4096,       /* members of all sets */
+    ROUTE_SET_MEMBERS_MAX = 256,    /* of one set: what a registration's answer lists */
     ROUTE_TOPICS_MAX = 100000,      /* in one registration, and known in all */
     ROUTE_ROWS_MAX = 1000000,       /* topic on a set, in all */
     ROUTE_TOPIC_QUEUES_MAX = 65536, /* of one topic on one set */
@@ -155,8 +157,8 @@ void route_table_fini(struct route_table *table);
  *
  * TERN_NAME_CONFLICT: another live store holds this name and id, or the name stands in another
  * cluster, or the address belongs to another live member; the text names both. TERN_LIMIT: too many
- * brokers, topics or rows. TERN_CONNECTION_LOST: the connection is known to be gone, nobody waits
- * for the answer.
+ * brokers, of this name or in all, topics or rows. TERN_CONNECTION_LOST: the connection is known to
+ * be gone, nobody waits for the answer.
  *
  * Cost: one hash look-up per topic of a new table; a known one costs nothing.
  */
@@ -193,7 +195,12 @@ size_t route_topic_count(const struct route_table *table);
 bool route_member_routable(const struct route_member *member);
 /* Whether a set has anybody to show. */
 bool route_set_routable(const struct route_set *set);
-/* A row's permission: as registered, without write while the set is wiped. */
+/* Whether its id 0 is among the members. */
+bool route_set_has_master(const struct route_set *set);
+/* Whether the member was heard within expire_ns before now. */
+bool route_member_lives(const struct route_table *table, const struct route_member *member,
+                        int64_t now_ns);
+/* A row's permission: as registered, without write while the set is wiped or has no master. */
 int32_t route_row_perm(const struct route_row *row);
 
 /*

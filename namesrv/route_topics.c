@@ -213,7 +213,8 @@ void route_rows_fini(struct route_table *table)
 
 int32_t route_row_perm(const struct route_row *row)
 {
-    return row->set->write_wiped ? row->perm & ~(int32_t)ROUTE_PERM_WRITE : row->perm;
+    bool writable = route_set_has_master(row->set) && !row->set->write_wiped;
+    return writable ? row->perm : row->perm & ~(int32_t)ROUTE_PERM_WRITE;
 }
 
 size_t route_delete_topic(struct route_table *table, const void *name, size_t name_len,

@@ -25,6 +25,8 @@ enum {
     EPOCHS_MAX = 1024
 }; /* beyond: the oldest is forgotten, and stores that left it before need a rejoin */
 
+#define HA_EPOCH_NUMBER_MAX (UINT64_C(1) << 62) /* numbers lie in 1 to this */
+
 struct ha_epoch {
     uint64_t number, id;
     int64_t start;
@@ -66,6 +68,8 @@ void epochs_close(struct epochs *epochs);
 size_t epochs_copy(struct epochs *epochs, struct ha_epoch out[EPOCHS_MAX]);
 /* false: there is none. @thread any */
 bool epochs_last(struct epochs *epochs, struct ha_epoch *out);
+/* As ha_epochs_at(), a copy; false: before the first. @thread any */
+bool epochs_find(struct epochs *epochs, int64_t phys_off, struct ha_epoch *out, int64_t *end);
 /* The highest number ever given or seen. @thread any */
 uint64_t epochs_highest(struct epochs *epochs);
 /* A peer has shown this number: those given later are above. In memory until the next write, which

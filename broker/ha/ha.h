@@ -62,6 +62,12 @@ struct ha_tables {
      * so all versions rise to epoch `number`. Durable before this returns. @blocks on the disk
      */
     enum tern_code (*open)(void *arg, bool raise, uint64_t number, struct tern_error *err);
+    /*
+     * The log here is given up for another one with which it has nothing in common: progress and
+     * locks speak of it and are dropped, versions too, durably. NULL: they stay. @blocks on the
+     * disk
+     */
+    enum tern_code (*forget)(void *arg, struct tern_error *err);
 };
 
 enum { HA_PROGRESS_MAX = 2000, HA_CHUNK_MAX = 1 << 20, HA_PARK_MAX_MS = 1000 };
@@ -84,6 +90,7 @@ struct ha_options {
     bool has_nameservers;
     int64_t segment_bytes;
     struct insync_options insync;
+    bool confirmed_visibility;  /* consumers may see what is confirmed, else all that is written */
     bool recover;               /* recoverFromSlave */
     int64_t recover_timeout_ms; /* recoverFromSlaveTimeout */
     bool readable;              /* slaveReadEnable, for a slave */
@@ -92,6 +99,9 @@ struct ha_options {
     void *arg;
     /* @locks none; on the link's threads, the appender or the ha task: be quick */
     void (*on_state)(void *arg, enum ha_mode mode, int state); /* Tern__Wire__HaState */
+    /* What ha_acknowledged() tells has changed; may come from several threads at once. */
+    void (*on_acknowledged)(void *arg);
+    /* The parts' words for it, which ha.c takes: not the broker's to set. */
     /* Confirmed has risen, or who counts has changed. alone: the set is empty. */
     void (*on_confirmed)(void *arg, int64_t confirmed, bool alone);
     /* Enough peers have our progress up to this change (UINT64_MAX: there is nobody to wait for).
@@ -112,6 +122,9 @@ void ha_destroy(struct ha *ha);
 const char *ha_address(const struct ha *ha);
 
 /* ---- told by the broker ---- */
+
+/* "host:port" for clients, once it is known. */
+void ha_set_address(struct ha *ha, const char *address);
 
 /* The store's end or flushed position moved. @thread any, the appender's and flusher's */
 void ha_on_end(struct ha *ha, int64_t end);
@@ -139,7 +152,17 @@ bool ha_readable(struct ha *ha, char *text, size_t size);
 bool ha_decides_progress(struct ha *ha);
 bool ha_decides_locks(struct ha *ha);
 int ha_state(struct ha *ha);
+/* "OPEN" and the like. */
+const char *ha_state_text(int state);
 int64_t ha_confirmed(struct ha *ha);
+
+struct ha_acknowledged {
+    int64_t confirmed; /* what the master and k slaves have; the master alone when `alone` */
+    int64_t visible;   /* what consumers may see under confirmed visibility */
+    int64_t progress;  /* changes of progress that count as safe; INT64_MAX: all */
+    int64_t alone;     /* 1: no slave is in sync */
+};
+void ha_acknowledged(struct ha *ha, struct ha_acknowledged *out);
 /* Least appended end of the durable set's members, own end without any. */
 int64_t ha_replicated(struct ha *ha);
 /*

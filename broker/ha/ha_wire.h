@@ -32,4 +32,7 @@ MUST_CHECK enum tern_code ha_member_from_wire(struct arena *arena, const Tern__W
 /* In the arena, borrowing from `member`; NULL: no memory. */
 Tern__Wire__HaMember *ha_member_to_wire(struct arena *arena, const struct ha_member *member);
 
+enum { HA_UUID_TEXT_BYTES = 2 * HA_UUID_BYTES + 1 };
+void ha_uuid_text(char out[HA_UUID_TEXT_BYTES], const uint8_t uuid[HA_UUID_BYTES]);
+
 #endif

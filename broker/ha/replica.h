@@ -23,8 +23,9 @@ struct replica;
 
 enum replica_event {
     REPLICA_SETTLED,  /* the handshake is settled, copying goes on */
-    REPLICA_LOST,     /* the link or session is gone; it is tried again while following */
-    REPLICA_DETACHED, /* no common epoch; only replica_rejoin() goes on */
+    REPLICA_LOST,     /* the link or session is gone; it is tried again while following, and ends a
+                         take */
+    REPLICA_DETACHED, /* no common epoch; only replica_rejoin() goes on. A take: it wants force */
     REPLICA_CAUGHT_UP /* RECOVER: everything the source had at the handshake, tables too, is here */
 };
 
@@ -43,7 +44,10 @@ MUST_CHECK enum tern_code replica_create(const struct replica_options *options,
                                          struct replica **out);
 /* After replica_stop(). */
 void replica_destroy(struct replica *replica);
-/* Abandons what is under way and waits for its callbacks. @thread not-link */
+/*
+ * Abandons what is under way and waits for its callbacks that run; those that come later touch only
+ * memory that goes with the last of them. Not from within a callback. @thread not-link
+ */
 void replica_stop(struct replica *replica);
 
 /* Follows the master at this address from now on; "": it is not known. The same again: no change.
@@ -66,6 +70,9 @@ int64_t replica_step(struct replica *replica, int64_t now_ns);
 /* Whether the store may be served: not while it is being cut or reset, nor detached. text: why not.
  */
 bool replica_readable(struct replica *replica, char *text, size_t size);
+/* What on_confirmed and on_progress_seen tell, as it is now, all of one moment. */
+void replica_acknowledged(struct replica *replica, int64_t *confirmed, bool *settled,
+                          uint64_t *progress_seen);
 /* For status: text of what goes on, the source when known, rates, bytes cut. */
 struct replica_status {
     char text[256];

@@ -59,6 +59,9 @@ void source_on_change(struct source *source);
 int64_t source_step(struct source *source, int64_t now_ns);
 
 int64_t source_confirmed(struct source *source);
+/* What on_confirmed and on_progress_seen tell, as it is now, all of one moment. */
+void source_acknowledged(struct source *source, int64_t *confirmed, bool *alone,
+                         uint64_t *progress_seen);
 int64_t source_replicated(struct source *source);
 bool source_enough(struct source *source); /* minInSyncReplicas */
 uint32_t source_insync_size(struct source *source);

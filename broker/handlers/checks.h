@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/names.h"
+#include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 
 typedef enum tern_code (*name_check_fn)(const void *name, size_t len, struct tern_error *err);
@@ -83,14 +84,31 @@ static inline enum tern_code check_queue(struct broker *broker, const struct top
                      config->name, count - 1);
 }
 
-/* Changes of tables and progress are the master's. */
+/* Changes of tables and progress are the master's, while it is open: before, it may have to take
+ * another copy's. */
 static inline enum tern_code check_master(struct broker *broker, struct tern_error *err)
 {
-    if (broker->config.role != ROLE_SLAVE)
+    if (broker->config.role == ROLE_SLAVE)
+        return error_set(
+            err, TERN_NO_PERMISSION, "broker %s id %" PRId64 " is a slave: ask its master, %s id 0",
+            broker->config.broker_name, broker->config.broker_id, broker->config.broker_name);
+    if (!broker->ha || ha_state(broker->ha) == TERN__WIRE__HA_STATE__HA_OPEN)
         return TERN_OK;
     return error_set(err, TERN_SERVICE_NOT_AVAILABLE,
-                     "broker %s id %" PRId64 " is a slave: ask the master",
-                     broker->config.broker_name, broker->config.broker_id);
+                     "master %s recovers from its slaves: ask again when it is open (mqadmin "
+                     "haStatus)",
+                     broker->config.broker_name);
+}
+
+/* Whether clients may ask for queues and progress here; else `code`. */
+static inline enum tern_code check_serves(struct broker *broker, enum tern_code code,
+                                          struct tern_error *err)
+{
+    char text[256] = "";
+    if (!broker->ha || ha_readable(broker->ha, text, sizeof text))
+        return TERN_OK;
+    return error_set(err, code, "broker %s id %" PRId64 " does not serve this now: %s",
+                     broker->config.broker_name, broker->config.broker_id, text);
 }
 
 /* Answers, or says that the answer does not fit into a frame. `narrower`: what to ask instead. */

@@ -30,6 +30,9 @@ void handle_consumer_connection(struct broker *broker, struct rpc_request *reque
 /* members_options.on_changed: posts the event to every member. @locks none */
 void broker_on_members_changed(void *broker, const char *group, const char *const *client_ids,
                                size_t count);
+/* locks.c */
+void handle_lock_queues(struct broker *broker, struct rpc_request *request);
+void handle_unlock_queues(struct broker *broker, struct rpc_request *request);
 /* messages.c */
 void handle_view_message(struct broker *broker, struct rpc_request *request);
 void handle_query_message(struct broker *broker, struct rpc_request *request);
@@ -45,5 +48,8 @@ void handle_consume_stats(struct broker *broker, struct rpc_request *request);
 /* status.c */
 void handle_broker_status(struct broker *broker, struct rpc_request *request);
 void handle_broker_config(struct broker *broker, struct rpc_request *request);
+void handle_ha_status(struct broker *broker, struct rpc_request *request);
+void handle_force_open(struct broker *broker, struct rpc_request *request);
+void handle_rejoin(struct broker *broker, struct rpc_request *request);
 
 #endif

@@ -4,23 +4,60 @@
  *   query   ─► offsets: QUERY_NOT_FOUND with the version is "none", every other failure is an error
  *              that the client repeats, never a reason to start somewhere (OF-04)
  *   commit  ─► each (topic, queue) by itself: what is refused does not keep the others
- *   reset   ─► asking lane: target per queue ─► offsets ─► disk ─► events to the members ─► answer
+ *              ─► the slaves in sync, or the master, have it ─► answer
+ *   reset   ─► asking lane: target per queue ─► offsets ─► disk ─► events to the members
+ *              ─► the slaves in sync have it ─► answer
  *
- * Invariants: no commit beyond the queue's end is stored, for it would pass messages that nobody
- * got; a reset lies in [min, max] of its queue.
+ * Who decides: an open master. A slave answers what it knows but never "none", and a master that
+ * recovers answers nothing before it has what its slaves know: PROGRESS_UNKNOWN, ask again.
  *
- * Threads: query and commit on the transport's; reset on the lane, since a search by time reads the
- * log. Failure modes: a reset whose disk fails is in effect and says that it is not durable.
+ * Invariants: no commit beyond the queue's end is stored by who decides, for it would pass messages
+ * that nobody got; a reset lies in [min, max] of its queue. A commit that was answered with success
+ * is where it survives a failover.
+ *
+ * Threads: query and commit on the transport's, answers of those that waited on whoever learned
+ * that the others have them; reset on the lane, since a search by time reads the log. Failure
+ * modes: a reset whose disk fails is in effect and says that it is not durable; a commit that the
+ * others do not confirm in time is stored here and says so.
  */
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
 #include "broker/handlers/checks.h"
+#include "broker/set_tables.h"
 
-enum { COMMITS_MAX = 10000 };
+enum { COMMITS_MAX = 10000, ANSWER_PERCENT = 90 /* of the sender's patience */ };
+
+/* ---- who decides ---- */
+
+static bool decides(struct broker *broker)
+{
+    return !broker->ha || ha_decides_progress(broker->ha);
+}
 
 /* ---- query ---- */
+
+/* What is held is an answer, "none" only where it is decided. */
+static enum tern_code check_known(struct broker *broker, bool decided, bool found,
+                                  struct tern_error *err)
+{
+    enum tern_code code = check_serves(broker, TERN_PROGRESS_UNKNOWN, err);
+    if (code || decided)
+        return code;
+    if (broker->config.role != ROLE_SLAVE)
+        return error_set(err, TERN_PROGRESS_UNKNOWN,
+                         "master %s does not know yet what its slaves know: ask again",
+                         broker->config.broker_name);
+    if (found)
+        return TERN_OK;
+    return error_set(err, TERN_PROGRESS_UNKNOWN,
+                     "slave %s id %" PRId64 " does not decide that there is no progress: ask again "
+                     "at the master",
+                     broker->config.broker_name, broker->config.broker_id);
+}
 
 void handle_query_offset(struct broker *broker, struct rpc_request *request)
 {
@@ -40,11 +77,18 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
         code = find_topic(broker, topic, &config, &err);
     if (!code)
         code = check_queue(broker, &config, wanted->queue_id, &err);
+    /* Asked first: what others know is merged before it is decided here. */
+    bool decided = decides(broker);
+    bool found = false;
+    if (!code)
+        found = offsets_query(broker->offsets, group, topic, wanted->queue_id, &body.offset, &held);
+    if (!code)
+        code = check_known(broker, decided, found, &err);
     if (code) {
         rpc_reply_failure(request, code, &err);
         return;
     }
-    if (!offsets_query(broker->offsets, group, topic, wanted->queue_id, &body.offset, &held)) {
+    if (!found) {
         error_set(&err, TERN_QUERY_NOT_FOUND, "group %s has no progress in topic %s queue %" PRId32,
                   group, topic, wanted->queue_id);
         response.code = wire_code_of(TERN_QUERY_NOT_FOUND);
@@ -60,8 +104,11 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
 
 /* ---- commit ---- */
 
-/* What became of a request's commits. */
+/* What became of a request's commits; in the request's memory. */
 struct commits {
+    struct ack_entry entry; /* first */
+    struct broker *broker;
+    struct rpc_request *request;
     Tern__Wire__CommitOffset **refused; /* room for all */
     size_t refused_count;
     enum tern_code code; /* of the first that was left out */
@@ -113,13 +160,13 @@ static enum tern_code refuse(struct commits *commits, struct rpc_request *reques
     return TERN_OK;
 }
 
-/* Whether the queue ends before the offset; a slave cannot tell, its queues lag. */
+/* Whether the queue ends before the offset; only an open master can tell, others' queues lag. */
 static bool beyond_end(struct broker *broker, const char *topic, int32_t queue_id, int64_t offset,
                        int64_t *max)
 {
     int64_t min;
     store_queue_range(broker->store, topic, queue_id, &min, max);
-    return offset > *max && broker->config.role != ROLE_SLAVE;
+    return offset > *max && check_master(broker, NULL) == TERN_OK;
 }
 
 static enum tern_code commit_one(struct broker *broker, struct rpc_request *request,
@@ -162,15 +209,14 @@ static enum tern_code commit_one(struct broker *broker, struct rpc_request *requ
     return TERN_OK;
 }
 
-static void answer_commits(struct broker *broker, struct rpc_request *request,
-                           const struct commits *commits)
+static void answer_commits(struct commits *commits)
 {
     Tern__Wire__CommitOffsetResponse body = TERN__WIRE__COMMIT_OFFSET_RESPONSE__INIT;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     if (commits->code && !commits->refused_count) {
-        log_warn(broker->env.log, "commit_refused", "code=%s cause=\"%s\"",
+        log_warn(commits->broker->env.log, "commit_refused", "code=%s cause=\"%s\"",
                  tern_code_name(commits->code), commits->err.text);
-        rpc_reply_failure(request, commits->code, &commits->err);
+        rpc_reply_failure(commits->request, commits->code, &commits->err);
         return;
     }
     body.refused = commits->refused;
@@ -181,30 +227,84 @@ static void answer_commits(struct broker *broker, struct rpc_request *request,
     }
     response.body_case = TERN__WIRE__RESPONSE__BODY_COMMIT_OFFSET;
     response.commit_offset = &body;
-    rpc_reply(request, &response, 0);
+    rpc_reply(commits->request, &response, 0);
+}
+
+/* Answers a wait that did not end well: what was changed stays changed here. */
+static void answer_unconfirmed(struct broker *broker, struct rpc_request *request,
+                               enum tern_code code, const char *what)
+{
+    if (code == TERN_TIMEOUT)
+        rpc_reply_error(request, TERN_FLUSH_SLAVE_TIMEOUT,
+                        "the %s is stored on %s id %" PRId64
+                        ", but the other members of its set did not confirm it in time",
+                        what, broker->config.broker_name, broker->config.broker_id);
+    else
+        rpc_reply_error(
+            request, code,
+            "the %s is stored on %s id %" PRId64 ", but nobody else confirms it now: %s", what,
+            broker->config.broker_name, broker->config.broker_id, tern_code_text(code));
+}
+
+static void on_commits_seen(struct ack_entry *entry, enum tern_code code)
+{
+    struct commits *commits = (struct commits *)entry;
+    if (code)
+        answer_unconfirmed(commits->broker, commits->request, code, "commit");
+    else
+        answer_commits(commits);
+}
+
+/* Calls entry->done when the others have all changes up to now, or it is too late. */
+static void wait_for_others(struct broker *broker, const struct rpc_request *request,
+                            struct ack_entry *entry)
+{
+    if (!broker->ha || !broker->commits) {
+        entry->done(entry, TERN_OK);
+        return;
+    }
+    uint64_t number = set_tables_awaited(broker->set_tables);
+    entry->position = number < INT64_MAX ? (int64_t)number : INT64_MAX;
+    entry->deadline_ns =
+        request->received_ns + (request->deadline_ns - request->received_ns) / 100 * ANSWER_PERCENT;
+    ack_wait_add(broker->commits, entry);
+}
+
+static enum tern_code check_commits(struct broker *broker, struct rpc_request *request,
+                                    const char **group, struct tern_error *err)
+{
+    const Tern__Wire__CommitOffsetRequest *wanted = request->header->commit_offset;
+    struct group_config config;
+    enum tern_code code = take_group(request, &wanted->group, group, err);
+    if (!code)
+        code = check_serves(broker, TERN_SERVICE_NOT_AVAILABLE, err);
+    if (!code)
+        code = groups_find_or_create(broker->groups, *group, strlen(*group), &config, err);
+    if (!code && wanted->n_commits > COMMITS_MAX)
+        code = error_set(err, TERN_INVALID, "%zu commits in one request, allowed %d",
+                         wanted->n_commits, (int)COMMITS_MAX);
+    for (size_t i = 0; !code && i < wanted->n_commits; i++)
+        code = check_commit(wanted->commits[i], err);
+    return code;
 }
 
 void handle_commit_offset(struct broker *broker, struct rpc_request *request)
 {
     const Tern__Wire__CommitOffsetRequest *wanted = request->header->commit_offset;
-    struct commits commits = {.code = TERN_OK};
+    struct commits *commits = rpc_request_alloc(request, sizeof *commits);
     struct tern_error err = {.text = ""};
-    struct group_config config;
     const char *group;
-    enum tern_code code = take_group(request, &wanted->group, &group, &err);
-    if (!code)
-        code = groups_find_or_create(broker->groups, group, strlen(group), &config, &err);
-    if (!code && wanted->n_commits > COMMITS_MAX)
-        code = error_set(&err, TERN_INVALID, "%zu commits in one request, allowed %d",
-                         wanted->n_commits, (int)COMMITS_MAX);
-    for (size_t i = 0; !code && i < wanted->n_commits; i++)
-        code = check_commit(wanted->commits[i], &err);
-    if (!code) {
-        commits.refused =
-            rpc_request_alloc(request, (wanted->n_commits + 1) * sizeof(commits.refused[0]));
-        if (!commits.refused)
-            code = error_set(&err, TERN_NO_MEMORY, "no memory for the commits");
+    enum tern_code code = check_commits(broker, request, &group, &err);
+    if (!code && commits) {
+        *commits =
+            (struct commits){.entry = {.done = on_commits_seen},
+                             .broker = broker,
+                             .request = request,
+                             .refused = rpc_request_alloc(
+                                 request, (wanted->n_commits + 1) * sizeof(commits->refused[0]))};
     }
+    if (!code && (!commits || !commits->refused))
+        code = error_set(&err, TERN_NO_MEMORY, "no memory for the commits");
     if (code) {
         rpc_reply_failure(request, code, &err);
         return;
@@ -212,18 +312,20 @@ void handle_commit_offset(struct broker *broker, struct rpc_request *request)
     if (groups_dirty(broker->groups))
         admin_lane_poke(broker->admin);
     for (size_t i = 0; i < wanted->n_commits; i++) {
-        code = commit_one(broker, request, group, wanted->commits[i], &commits, &err);
-        if (code && !commits.code) {
-            commits.code = code;
-            commits.err = err;
+        code = commit_one(broker, request, group, wanted->commits[i], commits, &err);
+        if (code && !commits->code) {
+            commits->code = code;
+            commits->err = err;
         }
     }
-    answer_commits(broker, request, &commits);
+    wait_for_others(broker, request, &commits->entry);
 }
 
 /* ---- reset ---- */
 
+/* In the request's memory. */
 struct reset {
+    struct ack_entry entry; /* first */
     struct broker *broker;
     struct rpc_request *request;
     const Tern__Wire__ResetOffsetRequest *wanted;
@@ -272,7 +374,11 @@ static enum tern_code reset_begin(struct reset *reset, struct tern_error *err)
     struct broker *broker = reset->broker;
     const Tern__Wire__ResetOffsetRequest *wanted = reset->wanted;
     struct topic_config config;
+    char text[256] = "";
     enum tern_code code = check_master(broker, err);
+    enum tern_code refusal;
+    if (!code && broker->ha && !ha_writable(broker->ha, &refusal, text, sizeof text))
+        code = error_set(err, refusal, "no resets now: %s", text);
     if (!code)
         code = take_group(reset->request, &wanted->group, &reset->group, err);
     if (!code)
@@ -386,28 +492,46 @@ static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)
     return code;
 }
 
+static void answer_reset(struct ack_entry *entry, enum tern_code code)
+{
+    struct reset *reset = (struct reset *)entry;
+    Tern__Wire__ResetOffsetResponse body = TERN__WIRE__RESET_OFFSET_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    if (code) {
+        answer_unconfirmed(reset->broker, reset->request, code, "reset");
+        return;
+    }
+    body.queues = reset->pointers;
+    body.n_queues = (size_t)reset->queue_count;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_RESET_OFFSET;
+    response.reset_offset = &body;
+    reply_bounded(reset->broker, reset->request, &response, "reset single queues");
+}
+
 /* @thread lane */
 static void run_reset(struct broker *broker, struct rpc_request *request)
 {
-    Tern__Wire__ResetOffsetResponse body = TERN__WIRE__RESET_OFFSET_RESPONSE__INIT;
-    TernResponse response = TERN__WIRE__RESPONSE__INIT;
     struct tern_error err = {.text = ""};
-    struct reset reset = {
-        .broker = broker, .request = request, .wanted = request->header->reset_offset};
-    enum tern_code code = reset_begin(&reset, &err);
-    if (!code)
-        code = reset_plan(&reset, &err);
-    if (!code && !reset.wanted->dry_run)
-        code = reset_apply(&reset, &err);
-    if (code) {
-        rpc_reply_failure(request, code, &err);
+    struct reset *reset = rpc_request_alloc(request, sizeof *reset);
+    if (!reset) {
+        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the reset");
         return;
     }
-    body.queues = reset.pointers;
-    body.n_queues = (size_t)reset.queue_count;
-    response.body_case = TERN__WIRE__RESPONSE__BODY_RESET_OFFSET;
-    response.reset_offset = &body;
-    reply_bounded(broker, request, &response, "reset single queues");
+    *reset = (struct reset){.entry = {.done = answer_reset},
+                            .broker = broker,
+                            .request = request,
+                            .wanted = request->header->reset_offset};
+    enum tern_code code = reset_begin(reset, &err);
+    if (!code)
+        code = reset_plan(reset, &err);
+    if (!code && !reset->wanted->dry_run)
+        code = reset_apply(reset, &err);
+    if (code)
+        rpc_reply_failure(request, code, &err);
+    else if (reset->wanted->dry_run)
+        answer_reset(&reset->entry, TERN_OK);
+    else
+        wait_for_others(broker, request, &reset->entry);
 }
 
 void handle_reset_offset(struct broker *broker, struct rpc_request *request)

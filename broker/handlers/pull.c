@@ -18,6 +18,7 @@
 #include "base/props.h"
 #include "base/subscription.h"
 #include "broker/admin_lane.h"
+#include "broker/ha/ha.h"
 #include "broker/cold_lane.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
@@ -77,6 +78,41 @@ static enum tern_code code_of(enum get_status status, int64_t asked)
     return TERN_SYSTEM_ERROR;
 }
 
+/*
+ * Whom to ask next: here while that lies in memory (a slave then names the master), else a slave
+ * that has it: the group's choice when it is fit, any other only for groups that did not choose.
+ */
+static int64_t suggestion(const struct pull *pull, const struct store_get_result *result)
+{
+    struct broker *broker = pull->broker;
+    int64_t preferred = pull->group_config.which_broker_when_slow;
+    if (broker->config.role == ROLE_SLAVE)
+        return result->beyond_memory ? broker->config.broker_id : 0;
+    if (!result->beyond_memory || !result->want_end || !broker->config.slave_read_enable)
+        return 0;
+    int64_t id = ha_pick_slave(broker->ha, preferred, result->want_end);
+    if (id < 0 && preferred == GROUP_SLOW_BROKER_DEFAULT)
+        id = ha_pick_slave(broker->ha, -1, result->want_end);
+    return id < 0 ? 0 : id;
+}
+
+/*
+ * Where the queue really ends is the open master's to say: what a slave lacks may still come, and
+ * so may a recovering master's tail. Nothing that they say moves a consumer.
+ */
+static bool decides_end(const struct broker *broker)
+{
+    if (broker->config.role == ROLE_SLAVE)
+        return broker->config.offset_check_in_slave;
+    return ha_state(broker->ha) == TERN__WIRE__HA_STATE__HA_OPEN;
+}
+
+static bool is_beyond_end(enum get_status status)
+{
+    return status == GET_OFFSET_OVERFLOW_BADLY || status == GET_OFFSET_OVERFLOW_ONE ||
+           status == GET_NO_MATCHED_LOGIC_QUEUE || status == GET_NO_MESSAGE_IN_QUEUE;
+}
+
 static void answer(struct pull *pull, enum tern_code code, const struct store_get_result *result)
 {
     Tern__Wire__PullResponse body = TERN__WIRE__PULL_RESPONSE__INIT;
@@ -86,7 +122,7 @@ static void answer(struct pull *pull, enum tern_code code, const struct store_ge
     body.min_offset = result->min_off;
     body.max_offset = result->max_off;
     body.count = (int32_t)result->count;
-    body.suggest_broker_id = 0; /* this set has a master only */
+    body.suggest_broker_id = suggestion(pull, result);
     response.code = wire_code_of(code);
     response.remark = (char *)(uintptr_t)get_status_text(result->status);
     response.body_case = TERN__WIRE__RESPONSE__BODY_PULL;
@@ -120,6 +156,21 @@ static void answer_version(struct pull *pull, struct offset_version version, int
     rpc_reply(pull->request, &response, 0);
 }
 
+/*
+ * The version held here is newer than the client's. Without progress the topic was deleted since,
+ * and what is there now begins at its minimum; but only a broker that decides may say so.
+ */
+static void answer_newer(struct pull *pull, struct offset_version version, bool known,
+                         int64_t offset)
+{
+    if (known || ha_decides_progress(pull->broker->ha))
+        answer_version(pull, version, offset);
+    else
+        refuse(pull, TERN_PROGRESS_UNKNOWN,
+               "group %s: where it stands in topic %s is not known here: ask the master",
+               pull->group, pull->topic);
+}
+
 /* ---- checks ---- */
 
 static bool check_group(struct pull *pull)
@@ -132,6 +183,11 @@ static bool check_group(struct pull *pull)
         refuse(pull, TERN_NO_PERMISSION,
                "broker %s does not serve pulls (brokerPermission %" PRId64 ")",
                broker->config.broker_name, broker->config.broker_permission);
+        return false;
+    }
+    char text[256];
+    if (!ha_readable(broker->ha, text, sizeof text)) {
+        refuse(pull, TERN_SERVICE_NOT_AVAILABLE, "%s", text);
         return false;
     }
     const char *name = (const char *)wanted->group.data;
@@ -273,25 +329,22 @@ static bool take_progress(struct pull *pull)
         if (known && wanted->has_commit && wanted->commit_offset >= 0)
             (void)offsets_commit(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
                                  wanted->commit_offset, version, &held, &held_version);
-        /* Without progress the topic was deleted since: what is there now begins at its minimum. */
-        answer_version(pull, held_version, known ? held : min);
+        answer_newer(pull, held_version, known, known ? held : min);
         return false;
     }
     if (!wanted->has_commit)
         return true;
-    if (wanted->commit_offset < 0 || wanted->commit_offset > max) {
+    if (wanted->commit_offset < 0 || (wanted->commit_offset > max && decides_end(pull->broker))) {
         log_warn(pull->broker->env.log, "commit_out_of_range",
                  "group=%s topic=%s queue=%" PRId32 " offset=%" PRId64 " max=%" PRId64, pull->group,
                  pull->topic, wanted->queue_id, wanted->commit_offset, max);
         return true;
     }
     if (offsets_commit(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
-                       wanted->commit_offset, version, &held,
-                       &held_version) == OFFSETS_VERSION_OLD) {
-        answer_version(pull, held_version, held);
-        return false;
-    }
-    return true;
+                       wanted->commit_offset, version, &held, &held_version) != OFFSETS_VERSION_OLD)
+        return true;
+    answer_version(pull, held_version, held);
+    return false;
 }
 
 /* ---- getting ---- */
@@ -373,6 +426,10 @@ static void run(struct pull *pull, bool nowait)
         return;
     }
     code = code_of(result.status, pull->request->header->pull->offset);
+    if (is_beyond_end(result.status) && !decides_end(pull->broker)) {
+        result.next_off = pull->request->header->pull->offset;
+        code = TERN_PULL_NOT_FOUND;
+    }
     if (code == TERN_PULL_NOT_FOUND) {
         bool could_park = pull->may_park;
         if (park(pull))
@@ -407,7 +464,7 @@ static bool version_stands(struct pull *pull)
     if (offset_version_compare(version, held_version) >= 0)
         return true;
     store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
-    answer_version(pull, held_version, known ? held : min);
+    answer_newer(pull, held_version, known, known ? held : min);
     return false;
 }
 

@@ -5,6 +5,8 @@
  * rest. What the queues' objects know is answered at once; store times stand in the log, so those
  * go over the asking lane.
  *
+ * A slave answers by its own queues; where a group begins is asked at its master.
+ *
  * Threads: transport's and the lane's. Failure modes: each failure of the store is answered with
  * its code and the queue's name.
  */
@@ -22,6 +24,8 @@ static enum tern_code take_queue(struct broker *broker, struct rpc_request *requ
                                  struct queue_name *out, struct tern_error *err)
 {
     enum tern_code code = take_topic(request, topic, &out->topic, err);
+    if (!code)
+        code = check_serves(broker, TERN_SERVICE_NOT_AVAILABLE, err);
     if (!code)
         code = find_topic(broker, out->topic, &out->config, err);
     if (!code)

@@ -3,11 +3,13 @@
  * SendMessageProcessor). Records of a SendRecords request are checked and completed in the received
  * buffer and written from there: the body is never copied.
  *
- *   check target ─► check records ─► store_append ─► on_appended ─┬─ ASYNC_FLUSH or no_wait ─►
- * answer └─ SYNC_FLUSH ─► ack_wait ─► answer
+ *   check target ─► check records ─► store_append ─► on_appended
+ *       ├─ nothing to wait for, or no_wait ─► answer
+ *       └─ SYNC_FLUSH, SYNC_MASTER ─► ack_wait ─► answer
  *
- * Failure: a refused send has changed nothing and taken no offset. FLUSH_DISK_TIMEOUT is answered
- * with the position: the message is stored, only not known to be on disk.
+ * Failure: a refused send has changed nothing and taken no offset. FLUSH_DISK_TIMEOUT,
+ * FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are answered with the position: the message is
+ * stored, only not known to be on disk, or on a slave.
  */
 #include "broker/handlers/send.h"
 
@@ -186,19 +188,33 @@ static void answer_stored(struct send *send, enum tern_code code)
     rpc_reply(send->request, &response, 0);
 }
 
-static void on_durable(struct ack_entry *ack, enum tern_code code)
+/* Which boundary the message has not passed in time: its own disk, or the slaves. */
+static enum tern_code late_code(struct broker *broker, const struct store_append *append)
+{
+    struct store_positions at;
+    store_positions(broker->store, &at);
+    if (broker->config.flush_type == FLUSH_SYNC && at.flushed < append->end_phys_off) {
+        counter_add(&broker->flush_timeouts, 1);
+        return TERN_FLUSH_DISK_TIMEOUT;
+    }
+    counter_add(&broker->replica_timeouts, 1);
+    return TERN_FLUSH_SLAVE_TIMEOUT;
+}
+
+static void on_acknowledged(struct ack_entry *ack, enum tern_code code)
 {
     struct send *send = (struct send *)(void *)((char *)ack - offsetof(struct send, ack));
-    if (code == TERN_TIMEOUT) {
-        counter_add(&send->broker->flush_timeouts, 1);
-        code = TERN_FLUSH_DISK_TIMEOUT;
-    }
-    if (code == TERN_OK || code == TERN_FLUSH_DISK_TIMEOUT)
+    if (code == TERN_TIMEOUT)
+        code = late_code(send->broker, &send->append);
+    if (code == TERN_SLAVE_NOT_AVAILABLE)
+        counter_add(&send->broker->no_replica, 1);
+    if (code == TERN_OK || code == TERN_FLUSH_DISK_TIMEOUT || code == TERN_FLUSH_SLAVE_TIMEOUT ||
+        code == TERN_SLAVE_NOT_AVAILABLE)
         answer_stored(send, code);
     else
         rpc_reply_error(send->request, code,
-                        "the disk failed before the message was known to be on it; the broker is "
-                        "read-only now, see its log");
+                        "the broker stopped, or its disk failed, before the message was known to "
+                        "be safe; see its log");
 }
 
 /* The answer must come before the sender gives up, or a stored message looks like a failure
@@ -222,12 +238,13 @@ static void on_appended(struct store_append *append)
         char text[256];
         store_refusal_text(broker->store, append->result, text, sizeof text);
         rpc_reply_error(send->request, append->result, "%s", text);
-    } else if (broker->config.flush_type == FLUSH_ASYNC || send->no_wait) {
+    } else if (send->no_wait || (broker->config.flush_type == FLUSH_ASYNC &&
+                                 broker->config.role != ROLE_SYNC_MASTER)) {
         answer_stored(send, TERN_OK);
     } else {
         send->ack = (struct ack_entry){.position = append->end_phys_off,
                                        .deadline_ns = answer_deadline_ns(send),
-                                       .done = on_durable};
+                                       .done = on_acknowledged};
         ack_wait_add(broker->acks, &send->ack);
     }
 }

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "broker/ack_wait.h"
 #include "broker/cold_lane.h"
+#include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 #include "broker/long_poll.h"
 
@@ -61,7 +62,7 @@ static void add_histogram(struct entries *entries, const char *name, const struc
     }
 }
 
-static void add_store(struct entries *entries, const struct broker *broker)
+static void add_store(struct entries *entries, struct broker *broker)
 {
     struct store_status s;
     store_status(broker->store, &s);
@@ -69,8 +70,8 @@ static void add_store(struct entries *entries, const struct broker *broker)
     add_number(entries, "commitLogMaxOffset", s.appended);
     add_number(entries, "positionAppendedBytes", s.appended);
     add_number(entries, "positionFlushedBytes", s.flushed);
-    add_number(entries, "positionReplicatedBytes", 0); /* no slaves */
-    add_number(entries, "positionConfirmedBytes", s.appended);
+    add_number(entries, "positionReplicatedBytes", ha_replicated(broker->ha));
+    add_number(entries, "positionConfirmedBytes", ha_confirmed(broker->ha));
     add_number(entries, "positionDispatchedBytes", s.dispatched);
     add_number(entries, "dispatchBehindBytes", s.appended - s.dispatched);
     add_number(entries, "dispatchBehindMs", s.dispatch_lag_ms);
@@ -115,14 +116,20 @@ static void add_requests(struct entries *entries, struct broker *broker)
     }
 }
 
+static const char *role_text(int32_t role)
+{
+    return role == ROLE_SLAVE ? "SLAVE" : role == ROLE_SYNC_MASTER ? "SYNC_MASTER" : "ASYNC_MASTER";
+}
+
 static void add_broker(struct entries *entries, struct broker *broker)
 {
     int64_t now_ms = clock_wall_ms(broker->env.clock);
     add(entries, "brokerVersionDesc", "TernMQ %s", TERN_VERSION);
     add(entries, "brokerName", "%s", broker->config.broker_name);
     add_number(entries, "brokerId", broker->config.broker_id);
-    add(entries, "brokerRole", "%s",
-        broker->config.role == ROLE_SYNC_MASTER ? "SYNC_MASTER" : "ASYNC_MASTER");
+    add(entries, "brokerRole", "%s", role_text(broker->config.role));
+    add(entries, "haState", "%s", ha_state_text(ha_state(broker->ha)));
+    add(entries, "haAddress", "%s", ha_address(broker->ha));
     add(entries, "flushDiskType", "%s",
         broker->config.flush_type == FLUSH_SYNC ? "SYNC_FLUSH" : "ASYNC_FLUSH");
     add_number(entries, "bootTimestamp", broker->started_ms);
@@ -133,9 +140,12 @@ static void add_broker(struct entries *entries, struct broker *broker)
     add_number(entries, "pendingRequests", rpc_server_pending(broker->server));
     add_number(entries, "parkedPulls", long_poll_parked(broker->polls));
     add_number(entries, "parkedEventWaits", events_parked(broker->events));
-    add_number(entries, "sendsWaitingForFlush", ack_wait_count(broker->acks));
+    add_number(entries, "sendsWaiting", ack_wait_count(broker->acks));
+    add_number(entries, "commitsWaiting", ack_wait_count(broker->commits));
     add_number(entries, "coldLaneQueueSize", cold_lane_depth(broker->cold));
     add_number(entries, "flushDiskTimeouts", (int64_t)counter_get(&broker->flush_timeouts));
+    add_number(entries, "flushSlaveTimeouts", (int64_t)counter_get(&broker->replica_timeouts));
+    add_number(entries, "slaveNotAvailable", (int64_t)counter_get(&broker->no_replica));
 }
 
 static int by_key(const void *a, const void *b)
@@ -195,4 +205,21 @@ void handle_broker_config(struct broker *broker, struct rpc_request *request)
     response.body_case = TERN__WIRE__RESPONSE__BODY_BROKER_CONFIG;
     response.broker_config = &body;
     rpc_reply(request, &response, 0);
+}
+
+/* ---- replication ---- */
+
+void handle_ha_status(struct broker *broker, struct rpc_request *request)
+{
+    ha_handle_status(broker->ha, request);
+}
+
+void handle_force_open(struct broker *broker, struct rpc_request *request)
+{
+    ha_handle_force_open(broker->ha, request);
+}
+
+void handle_rejoin(struct broker *broker, struct rpc_request *request)
+{
+    ha_handle_rejoin(broker->ha, request);
 }

@@ -5,6 +5,8 @@
  *
  *   delete topic: off the table ─► durable ─► queues, progress, figures go ─► nameservers ─► answer
  *
+ * Only an open master changes tables; its slaves are told of what has become durable and copy it.
+ *
  * Invariants: data of a deleted topic goes only after its removal is durable, and before a topic of
  * the same name can be made. A group's %RETRY% and %DLQ% topics stay: whoever deletes decides.
  *
@@ -79,6 +81,8 @@ static enum tern_code settle_delete_topic(struct broker *broker, struct rpc_requ
     offsets_remove_topic(broker->offsets, name);
     pull_stats_forget_topic(broker->pull_stats, name);
     enum tern_code code = store_delete_topic(broker->store, name, err);
+    if (broker->ha) /* slaves learn where the topic's old life ends */
+        ha_on_change(broker->ha);
     if (code)
         error_prefix(err, code, "topic %s is deleted, but not all of its files", name);
     enum tern_code persisted = offsets_persist(broker->offsets, &offsets_err);

@@ -13,6 +13,9 @@
  *                ▲                 │ queue empty                                 │ queue empty
  *                └─────────────────┴─────────────────────────────────────────────┘
  *
+ * A token that is free may also be held for something else: appending the bytes of another log, a
+ * cut, a deletion (append_bytes.c). Requests queue up meanwhile.
+ *
  * Invariants:
  *   - Only the token's holder touches the run, the active segment and the queues' next offsets. The
  * lock guards the queue and the token's state and orders one holder after the other.
@@ -33,65 +36,19 @@
  * out. No next segment: the requests that need it are refused with the preparer's code, smaller
  * ones go on.
  */
-#include "broker/store/appender.h"
+#include "broker/store/appender_internal.h"
 
 #include <stdlib.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/sched.h"
 #include "broker/store/dispatcher.h"
 #include "broker/store/flusher.h"
+#include "broker/store/next_offsets.h"
 #include "broker/store/queue_table.h"
 
-enum token { TOKEN_FREE, TOKEN_CALLER, TOKEN_TASK };
-
 enum { SYS_FLAG_AT = 36 }; /* in a record */
-
-/* One pwritev and the requests that it answers. */
-struct run {
-    struct iovec iov[APPEND_RUN_REQUESTS + 1];
-    struct store_append *requests[APPEND_RUN_REQUESTS]; /* requests[i] is written from iov[i] */
-    int64_t prior_next[APPEND_RUN_REQUESTS];            /* its queue's next offset before */
-    int count;
-    int64_t bytes;                /* of the requests, without a filler */
-    int64_t store_ms;             /* of all records */
-    struct segment *next;         /* switch to it after the write; NULL: stay */
-    struct store_append *refused; /* answered with the run */
-    uint32_t refused_count;
-    int64_t refused_bytes;
-    bool starved; /* the next request needs a segment that is not ready */
-};
-
-struct appender {
-    const struct env *env;
-    struct appender_options options;
-    struct task *task;
-
-    struct lock lock; /* STORE_APPEND: the five below */
-    struct store_append *head;
-    struct store_append **tail;
-    uint32_t queued;
-    int64_t queued_bytes;
-    enum token token;
-
-    /* the token holder's */
-    struct store_append *todo; /* taken from the queue, not yet in a run */
-    struct segment *active;    /* a reference */
-    int64_t end;               /* the log's end, as published */
-    bool want_told;            /* the preparer knows that a next segment is needed */
-    int64_t write_took_ns;     /* the last write */
-    uint8_t filler[RECORD_BLANK_BYTES];
-    struct run run;
-
-    struct appender_stats stats;
-};
-
-static int64_t active_end(const struct appender *a)
-{
-    return a->active->base + a->options.log->segments.bytes;
-}
 
 /* ---- building a run ---- */
 
@@ -145,6 +102,13 @@ static void stamp(struct appender *a, struct store_append *append, int64_t phys_
     consume_queue_set_next(append->queue, next);
 }
 
+enum tern_code appender_segment_at(struct appender *a, int64_t base, bool may_wait,
+                                   struct segment **out)
+{
+    *out = segments_find(&a->options.log->segments, base);
+    return *out ? TERN_OK : preparer_take(a->options.preparer, base, may_wait, out);
+}
+
 /*
  * Gets the segment behind the active one for this run; TERN_AGAIN leaves the run starved. Other
  * codes are what the request is refused with; the gate keeps the cause for its text.
@@ -152,7 +116,7 @@ static void stamp(struct appender *a, struct store_append *append, int64_t phys_
 static enum tern_code take_next(struct appender *a, bool caller)
 {
     int64_t began_ns = clock_mono_ns(a->env->clock);
-    enum tern_code code = preparer_take(a->options.preparer, active_end(a), !caller, &a->run.next);
+    enum tern_code code = appender_segment_at(a, appender_active_end(a), !caller, &a->run.next);
     if (code == TERN_AGAIN)
         a->run.starved = true;
     if (code == TERN_OK)
@@ -165,9 +129,25 @@ static enum tern_code take_next(struct appender *a, bool caller)
 /* Ends the run with the filler up to the segment's end. */
 static void add_filler(struct appender *a, int64_t phys_off)
 {
-    put_be32(a->filler, (uint32_t)(active_end(a) - phys_off));
+    put_be32(a->filler, (uint32_t)(appender_active_end(a) - phys_off));
     put_be32(a->filler + 4, BLANK_MAGIC);
     a->run.iov[a->run.count] = (struct iovec){a->filler, sizeof a->filler};
+}
+
+/* After bytes were appended or cut: what the queues give out next follows from the log. */
+static enum tern_code find_offsets(struct appender *a)
+{
+    struct dispatcher *dispatcher = a->options.dispatcher;
+    int64_t from = dispatcher_position(dispatcher); /* before the queues are looked at */
+    queue_table_settle(a->options.queues);
+    enum tern_code code =
+        next_offsets_follow(a->options.log, a->options.queues, a->options.deletions, from, a->end);
+    a->offsets_unknown = code != TERN_OK;
+    if (code)
+        log_error(a->env->log, "store.next_offsets_unknown", "from=%lld end=%lld code=%s",
+                  (long long)from, (long long)a->end, tern_code_name(code));
+    return code == TERN_NO_MEMORY || code == TERN_LIMIT || !code ? code
+                                                                 : TERN_SERVICE_NOT_AVAILABLE;
 }
 
 /* Takes requests from todo until the run is full or the segment is. */
@@ -180,8 +160,14 @@ static void build_run(struct appender *a, bool caller)
     run->refused = NULL;
     run->refused_count = 0;
     run->refused_bytes = 0;
-    run->starved = false;
+    run->starved = a->offsets_unknown && caller;
+    if (run->starved)
+        return; /* finding them out may have to wait for the disk: the task does it */
     enum tern_code gate = gate_check(a->options.gate);
+    if (!gate && a->frame.start != a->end)
+        gate = TERN_SERVICE_NOT_AVAILABLE; /* a copy's log that ends inside a record */
+    if (!gate && a->offsets_unknown)
+        gate = find_offsets(a);
     int64_t last_ms = atomic_load_explicit(&a->options.log->last_store_ms, memory_order_relaxed);
     run->store_ms = clock_wall_ms(a->env->clock);
     if (run->store_ms < last_ms)
@@ -199,7 +185,7 @@ static void build_run(struct appender *a, bool caller)
             code = TERN_TOO_LARGE;
         if (!code && run->count > 0 && run->bytes + size > APPEND_RUN_BYTES)
             return;
-        if (!code && size + RECORD_BLANK_BYTES > active_end(a) - phys_off) {
+        if (!code && size + RECORD_BLANK_BYTES > appender_active_end(a) - phys_off) {
             code = take_next(a, caller);
             if (run->next)
                 add_filler(a, phys_off);
@@ -243,11 +229,19 @@ static void switch_segment(struct appender *a)
     a->want_told = false;
 }
 
+void appender_want_next(struct appender *a)
+{
+    if (!a->want_told && a->end - a->active->base >= a->options.log->segments.bytes / 2) {
+        a->want_told = true;
+        preparer_want(a->options.preparer);
+    }
+}
+
 /* Writes the run and publishes the new end. */
 static void write_run(struct appender *a)
 {
     struct run *run = &a->run;
-    int64_t end = run->next ? active_end(a) : a->end + run->bytes;
+    int64_t end = run->next ? appender_active_end(a) : a->end + run->bytes;
     if (end == a->end)
         return;
     int64_t at = a->end - a->active->base;
@@ -262,7 +256,8 @@ static void write_run(struct appender *a)
         return;
     }
     a->end = end;
-    commit_log_publish(a->options.log, end, run->count > 0 ? run->store_ms : 0);
+    a->frame.start = end;
+    commit_log_publish(a->options.log, end, end, run->count > 0 ? run->store_ms : 0);
     flusher_appended(a->options.flusher);
     uint64_t records = 0;
     for (int i = 0; i < run->count; i++) {
@@ -274,16 +269,16 @@ static void write_run(struct appender *a)
     counter_add(&a->stats.bytes, (uint64_t)run->bytes);
     if (run->next)
         switch_segment(a);
-    if (!a->want_told && a->end - a->active->base >= a->options.log->segments.bytes / 2) {
-        a->want_told = true;
-        preparer_want(a->options.preparer);
-    }
+    appender_want_next(a);
 }
 
 /* Dispatches and answers what was written, answers what was refused. @locks none */
 static void finish_run(struct appender *a)
 {
     struct run *run = &a->run;
+    const struct store_observer *observer = &a->options.gate->observer;
+    if (observer->on_end && run->count > 0)
+        observer->on_end(observer->arg, a->end);
     for (int i = 0; i < run->count; i++) {
         const struct store_append *append = run->requests[i];
         dispatcher_offer(a->options.dispatcher, append->first_phys_off, append->records,
@@ -311,16 +306,19 @@ static void finish_run(struct appender *a)
 
 /* ---- the token ---- */
 
-/* Takes the whole queue; an empty one frees the token: false. */
+/* Takes the whole queue; false: the token is gone, freed by an empty one or to who waits for it. */
 static bool take_queue(struct appender *a)
 {
     lock_acquire(&a->lock);
-    a->todo = a->head;
-    a->head = NULL;
-    a->tail = &a->head;
-    bool any = a->todo != NULL; /* not to be looked at again once the token is free */
-    if (!any)
-        a->token = TOKEN_FREE;
+    bool promised = a->hold_wanted > 0;
+    bool any = !promised && a->head; /* not to be looked at again once the token is free */
+    if (any) {
+        a->todo = a->head;
+        a->head = NULL;
+        a->tail = &a->head;
+    } else {
+        a->token = promised ? TOKEN_PROMISED : TOKEN_FREE;
+    }
     lock_release(&a->lock);
     return any;
 }
@@ -451,7 +449,8 @@ enum tern_code appender_create(const struct env *env, const struct appender_opti
     a->token = TOKEN_FREE;
     a->end = commit_log_end(options->log);
     a->active = segments_last(&options->log->segments);
-    ENSURE(a->active && a->end >= a->active->base && a->end < active_end(a));
+    ENSURE(a->active && a->end >= a->active->base && a->end < appender_active_end(a));
+    log_frame_init(&a->frame, options->log->segments.bytes, a->end);
     lock_init(&a->lock, LOCK_STORE_APPEND);
     *out = a; /* the first step may come before task_start() returns */
     enum tern_code code = task_start(env->sched, "store-append", appender_step, a, &a->task);

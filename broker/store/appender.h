@@ -10,8 +10,10 @@
 #include "broker/store/preparer.h"
 
 struct appender;
+struct deletions;
 struct dispatcher;
 struct flusher;
+struct queue_table;
 
 enum {
     APPEND_REQUESTS_MAX = 65536,   /* joined and not answered; beyond: TERN_LIMIT */
@@ -28,6 +30,8 @@ struct appender_options {
     struct preparer *preparer;
     struct dispatcher *dispatcher;
     struct flusher *flusher;
+    struct queue_table *queues;
+    struct deletions *deletions;
 };
 
 struct appender_stats {
@@ -49,6 +53,27 @@ void appender_submit(struct appender *appender, struct store_append *append);
 
 /* For the preparer: a segment that was waited for is ready. @thread any */
 void appender_wake(struct appender *appender);
+
+/*
+ * Holds the token for something that is no append of requests; they queue up meanwhile. With
+ * nowait TERN_AGAIN when somebody has it; otherwise it is got when what was queued is written.
+ * @thread any, not within a callback of the store @locks none
+ */
+MUST_CHECK enum tern_code appender_hold(struct appender *appender, bool nowait);
+void appender_let_go(struct appender *appender);
+
+/* As store_append_bytes(). Takes the token itself. */
+MUST_CHECK enum tern_code appender_append_bytes(struct appender *appender, int64_t phys_off,
+                                                const uint8_t *bytes, size_t size, bool nowait,
+                                                struct tern_error *err);
+
+/*
+ * The log was cut: it ends at `at`, whole, and a segment for it is there. What the queues give out
+ * next is found out before the next append. @thread who holds the token
+ */
+void appender_cut(struct appender *appender, int64_t at);
+/* The queues were rebuilt, so what they give out next has to be found out. @thread likewise */
+void appender_forget_offsets(struct appender *appender);
 
 const struct appender_stats *appender_stats(const struct appender *appender);
 

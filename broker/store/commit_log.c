@@ -4,10 +4,11 @@
  *
  * Place: every message's bytes lie here once; consume queues and index only point here.
  *
- * Invariants: min <= flushed <= end; a byte before `end` never changes; min is the first segment's
- * base. Threads: reads from any. A read checks min before and holds a reference on the segment, so
- * that expiry under way gives either the right bytes or TERN_NOT_FOUND. Failure modes: an error of
- * the disk is the read's own; nothing is latched by reading.
+ * Invariants: min <= flushed <= end, whole <= end; a byte before `end` does not change, but by a
+ * cut (commit_log_internal.h); min is the first segment's base. Threads: reads from any. A read
+ * checks min before and holds a reference on the segment, so that expiry under way gives either the
+ * right bytes or TERN_NOT_FOUND; one that a cut has overtaken is done again. Failure modes: an
+ * error of the disk is the read's own; nothing is latched by reading.
  */
 #include "broker/store/commit_log_internal.h"
 
@@ -49,14 +50,32 @@ void commit_log_set_range(struct commit_log *log, int64_t min, int64_t flushed, 
     atomic_store(&log->min, min);
     atomic_store(&log->flushed, flushed);
     atomic_store(&log->end, end);
+    atomic_store(&log->whole, end);
     atomic_store(&log->last_store_ms, last_store_ms);
 }
 
-void commit_log_publish(struct commit_log *log, int64_t end, int64_t store_ms)
+void commit_log_publish(struct commit_log *log, int64_t end, int64_t whole, int64_t store_ms)
 {
     atomic_store_explicit(&log->end, end, memory_order_release);
-    if (store_ms)
+    atomic_store_explicit(&log->whole, whole, memory_order_release);
+    if (store_ms > atomic_load_explicit(&log->last_store_ms, memory_order_relaxed))
         atomic_store_explicit(&log->last_store_ms, store_ms, memory_order_release);
+}
+
+void commit_log_cut_begin(struct commit_log *log, int64_t at, int64_t last_store_ms)
+{
+    ENSURE(atomic_load(&log->cuts) % 2 == 0);
+    atomic_store(&log->whole, at);
+    if (atomic_load(&log->flushed) > at)
+        atomic_store(&log->flushed, at);
+    atomic_store(&log->end, at);
+    atomic_store(&log->last_store_ms, last_store_ms);
+    atomic_fetch_add(&log->cuts, 1);
+}
+
+void commit_log_cut_end(struct commit_log *log)
+{
+    atomic_fetch_add(&log->cuts, 1);
 }
 
 void commit_log_update_min(struct commit_log *log)
@@ -77,6 +96,16 @@ int64_t commit_log_end(const struct commit_log *log)
     return atomic_load_explicit(&log->end, memory_order_acquire);
 }
 
+int64_t commit_log_whole(const struct commit_log *log)
+{
+    return atomic_load_explicit(&log->whole, memory_order_acquire);
+}
+
+uint32_t commit_log_cuts(const struct commit_log *log)
+{
+    return atomic_load(&log->cuts);
+}
+
 int64_t commit_log_flushed(const struct commit_log *log)
 {
     return atomic_load_explicit(&log->flushed, memory_order_acquire);
@@ -87,11 +116,11 @@ int64_t commit_log_segment_bytes(const struct commit_log *log)
     return log->segments.bytes;
 }
 
-enum tern_code commit_log_read(struct commit_log *log, int64_t phys_off, void *buf, size_t size,
-                               bool nowait, size_t *got)
+/* Once, without regard to cuts; not beyond `end`. */
+static enum tern_code read_below(struct commit_log *log, int64_t end, int64_t phys_off, void *buf,
+                                 size_t size, bool nowait, size_t *got)
 {
     *got = 0;
-    int64_t end = commit_log_end(log);
     if (phys_off < commit_log_min(log) || phys_off >= end)
         return TERN_NOT_FOUND;
     struct segment *segment = segments_find(&log->segments, phys_off);
@@ -107,4 +136,23 @@ enum tern_code commit_log_read(struct commit_log *log, int64_t phys_off, void *b
                                  : file_pread(segment->file, buf, size, at, got);
     segment_unref(segment);
     return code;
+}
+
+enum tern_code commit_log_read(struct commit_log *log, int64_t phys_off, void *buf, size_t size,
+                               bool nowait, size_t *got)
+{
+    for (;;) {
+        uint32_t cuts = commit_log_cuts(log);
+        enum tern_code code =
+            read_below(log, commit_log_whole(log), phys_off, buf, size, nowait, got);
+        atomic_thread_fence(memory_order_seq_cst);
+        if (commit_log_cuts(log) == cuts)
+            return code;
+    }
+}
+
+enum tern_code commit_log_read_written(struct commit_log *log, int64_t phys_off, void *buf,
+                                       size_t size, size_t *got)
+{
+    return read_below(log, commit_log_end(log), phys_off, buf, size, false, got);
 }

@@ -19,6 +19,7 @@
 #include "base/names.h"
 #include "base/props.h"
 #include "broker/store/consume_queue_internal.h"
+#include "broker/store/deletions.h"
 
 void batch_init(struct dispatch_batch *batch, struct queue_table *queues)
 {
@@ -101,6 +102,8 @@ static enum tern_code add(struct dispatch_batch *batch, const struct batch_sourc
 {
     uint32_t type = record->sys_flag & SYS_TX_MASK;
     *full = false;
+    if (deletions_cover(source->deletions, record->topic, record->topic_len, record->phys_off))
+        return TERN_OK;
     if (type != SYS_TX_PREPARED && type != SYS_TX_ROLLBACK) {
         struct dispatch_run *run = NULL;
         *full = batch->unit_count == BATCH_UNITS;

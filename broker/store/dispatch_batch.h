@@ -16,6 +16,8 @@
 #include "broker/store/index_service.h"
 #include "broker/store/queue_table.h"
 
+struct deletions;
+
 enum { BATCH_UNITS = 2048, BATCH_RUNS = 512 };
 
 /* Units of one queue with consecutive offsets. */
@@ -52,6 +54,7 @@ enum batch_stop {
 struct batch_source {
     struct queue_table *queues;
     struct index_service *index; /* NULL: not kept */
+    struct deletions *deletions; /* NULL: none */
     const struct delay_levels *delays;
 };
 
@@ -62,7 +65,8 @@ void batch_release(struct dispatch_batch *batch);
 
 /*
  * Parses the records of `bytes`, which begin at phys_off in the log, indexes them and gathers their
- * units. *taken bytes are dealt with. @thread the dispatch token's holder
+ * units; those of a deleted topic's life are only counted. *taken bytes are dealt with. @thread the
+ * dispatch token's holder
  */
 enum batch_stop batch_fill(struct dispatch_batch *batch, const struct batch_source *source,
                            int64_t phys_off, const uint8_t *bytes, size_t size, size_t *taken,

@@ -8,7 +8,10 @@
  *
  * No wake-up is lost: who lets the token go looks at limit and end once more and wakes the task
  * when something is left; who finds the token taken relies on that, or is the task, which is woken
- * then.
+ * then. A limit below the end wakes the task once each time it rises, not with each offer that it
+ * holds back: `stuck` remembers the target at which no whole record was left.
+ *
+ * A cut of the log or a deletion holds the token for its time and may move the position back.
  *
  * Arrivals: those of offers are kept until dispatcher_notify(), in arrays of fixed size; when they
  * are full the rest is left to the task, which delivers its own at once, without the token.
@@ -33,6 +36,7 @@
 #include "broker/store/dispatch_arrivals.h"
 #include "broker/store/dispatch_batch.h"
 #include "broker/store/record_head.h"
+#include "broker/store/turn.h"
 
 enum { CHUNK_BYTES = 256 * 1024, RETRY_MS = 1000 };
 
@@ -42,10 +46,11 @@ struct dispatcher {
     struct delay_levels delays;
     struct task *task;
 
-    _Atomic bool token;
+    struct turn token;
     _Atomic bool failed;
     _Atomic int64_t position; /* written by the token's holder */
     _Atomic int64_t limit;
+    _Atomic int64_t stuck; /* the target up to which no whole record is left */
 
     /* the token's holder's */
     int64_t verify_until; /* what lies before may be partly put */
@@ -65,13 +70,13 @@ struct dispatcher {
 
 static bool token_take(struct dispatcher *d)
 {
-    return !atomic_load(&d->failed) && !atomic_exchange(&d->token, true);
+    return !atomic_load(&d->failed) && turn_try(&d->token);
 }
 
 static int64_t target_of(struct dispatcher *d)
 {
     int64_t limit = atomic_load(&d->limit);
-    int64_t end = commit_log_end(d->options.log);
+    int64_t end = commit_log_whole(d->options.log);
     return limit < end ? limit : end;
 }
 
@@ -81,11 +86,23 @@ static void wake_task(struct dispatcher *d)
         task_wake(d->task);
 }
 
+/* Whether a record may be dispatched: none is when the limit lies inside the next one. */
+static bool is_behind(struct dispatcher *d)
+{
+    int64_t target = target_of(d);
+    return atomic_load(&d->position) < target && target != atomic_load(&d->stuck);
+}
+
+void dispatcher_follow(struct dispatcher *d)
+{
+    if (is_behind(d))
+        wake_task(d);
+}
+
 static void token_release(struct dispatcher *d)
 {
-    atomic_store(&d->token, false);
-    if (atomic_load(&d->position) < target_of(d))
-        wake_task(d);
+    turn_release(&d->token);
+    dispatcher_follow(d);
 }
 
 int64_t dispatcher_position(const struct dispatcher *d)
@@ -96,7 +113,7 @@ int64_t dispatcher_position(const struct dispatcher *d)
 void dispatcher_set_limit(struct dispatcher *d, int64_t phys_off)
 {
     atomic_store(&d->limit, phys_off);
-    wake_task(d);
+    dispatcher_follow(d); /* whoever has the token looks at the limit after letting it go */
 }
 
 int64_t dispatcher_limit(const struct dispatcher *d)
@@ -115,7 +132,7 @@ int64_t dispatcher_oldest_pending_ms(const struct dispatcher *d)
     struct commit_log *log = d->options.log;
     struct record_head head;
     int64_t position = atomic_load(&d->position);
-    if (position >= commit_log_end(log))
+    if (position >= commit_log_whole(log))
         return 0;
     if (record_head_read(log, position, true, &head) == TERN_OK ||
         record_head_read(log, next_segment(d, position), true, &head) == TERN_OK)
@@ -164,7 +181,8 @@ static enum batch_stop fill(struct dispatcher *d, struct dispatch_batch *batch, 
                             const uint8_t *bytes, size_t size, struct outcome *out,
                             enum tern_code *code)
 {
-    const struct batch_source source = {d->options.queues, d->options.index, &d->delays};
+    const struct batch_source source = {d->options.queues, d->options.index, d->options.deletions,
+                                        &d->delays};
     batch_init(batch, d->options.queues);
     out->stop = batch_fill(batch, &source, phys_off, bytes, size, &out->taken, &out->need, code);
     if (out->stop == BATCH_FAILED)
@@ -309,11 +327,16 @@ static int64_t dispatch_step(void *arg, int64_t now_ns)
         if (!token_take(d))
             return SCHED_NEVER; /* its holder wakes us if something is left */
         int64_t before = atomic_load(&d->position);
-        round = dispatch_round(d, target_of(d), false, &need, &out, &code);
+        int64_t target = target_of(d);
+        round = dispatch_round(d, target, false, &need, &out, &code);
+        if (round == ROUND_CAUGHT_UP)
+            atomic_store(&d->stuck, target);
         bool delivers = atomic_load(&d->position) > before;
         if (round == ROUND_FAILED)
             fail(d, code, out.text);
-        atomic_store(&d->token, false);
+        turn_release(&d->token);
+        if (round == ROUND_CAUGHT_UP)
+            dispatcher_follow(d);
         if (delivers)
             arrivals_of_batch(&d->options.observer, d->task_batch);
         batch_release(d->task_batch);
@@ -389,6 +412,27 @@ void dispatcher_notify(struct dispatcher *d)
     arrivals_deliver(&d->arrivals);
 }
 
+/* ---- standing still ---- */
+
+void dispatcher_hold(struct dispatcher *d)
+{
+    turn_wait(&d->token, d->env);
+}
+
+void dispatcher_let_go(struct dispatcher *d)
+{
+    turn_release(&d->token);
+    wake_task(d); /* it may have met the token taken */
+}
+
+void dispatcher_rewind(struct dispatcher *d, int64_t position, int64_t verify_until)
+{
+    d->chunk_len = 0;
+    d->verify_until = verify_until;
+    atomic_store(&d->stuck, -1);
+    atomic_store(&d->position, position);
+}
+
 /* ---- recovery ---- */
 
 enum tern_code dispatcher_replay(struct dispatcher *d, int64_t from, int64_t end, int64_t *records,
@@ -432,6 +476,7 @@ enum tern_code dispatcher_create(const struct env *env, const struct dispatcher_
     d->options = *options;
     d->arrivals.observer = &d->options.observer;
     atomic_init(&d->limit, INT64_MAX);
+    atomic_init(&d->stuck, -1);
     d->task_batch = malloc(sizeof *d->task_batch);
     d->offer_batch = malloc(sizeof *d->offer_batch);
     if (!d->task_batch || !d->offer_batch ||

@@ -12,6 +12,7 @@
 #include "broker/store/store.h"
 
 struct commit_log;
+struct deletions;
 struct dispatcher;
 struct queue_table;
 struct index_service;
@@ -20,6 +21,7 @@ struct dispatcher_options {
     struct commit_log *log;
     struct queue_table *queues;
     struct index_service *index; /* NULL: not kept */
+    struct deletions *deletions; /* NULL: none */
     struct store_observer observer;
     /* Called when a consume queue or index cannot be written: the store latches. */
     void (*on_error)(void *arg, enum tern_code code, const char *text);
@@ -58,7 +60,23 @@ void dispatcher_offer(struct dispatcher *dispatcher, int64_t phys_off, const uin
  */
 void dispatcher_notify(struct dispatcher *dispatcher);
 
+/* The whole end has moved, without an offer. Cheap. @thread the append token's holder */
+void dispatcher_follow(struct dispatcher *dispatcher);
+
+/*
+ * Keeps everybody from dispatching, until let go; what is left then is taken up. @thread any @locks
+ * none
+ */
+void dispatcher_hold(struct dispatcher *dispatcher);
+void dispatcher_let_go(struct dispatcher *dispatcher);
+/*
+ * Goes back to `position`, a record's beginning. Units of records before verify_until may be there:
+ * they are compared. @thread who holds it
+ */
+void dispatcher_rewind(struct dispatcher *dispatcher, int64_t position, int64_t verify_until);
+
 int64_t dispatcher_position(const struct dispatcher *dispatcher);
+/* Wakes the task only when there is something to dispatch now. @thread any */
 void dispatcher_set_limit(struct dispatcher *dispatcher, int64_t phys_off);
 int64_t dispatcher_limit(const struct dispatcher *dispatcher);
 /* Store time of the oldest undispatched record as far as known, 0 when all is dispatched. */

@@ -122,6 +122,11 @@ void flush_mark_set_indexed(struct flush_mark *mark, int64_t indexed)
     atomic_store(&mark->indexed, indexed);
 }
 
+int64_t flush_mark_indexed(const struct flush_mark *mark)
+{
+    return atomic_load(&mark->indexed);
+}
+
 enum tern_code flush_mark_sync(struct flush_mark *mark)
 {
     return file_sync(mark->file);

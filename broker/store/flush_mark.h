@@ -44,6 +44,7 @@ void flush_mark_close(struct flush_mark *mark);
 MUST_CHECK enum tern_code flush_mark_set(struct flush_mark *mark, int64_t flushed);
 /* I, to be written with the next F. @thread any */
 void flush_mark_set_indexed(struct flush_mark *mark, int64_t indexed);
+int64_t flush_mark_indexed(const struct flush_mark *mark);
 /* @thread any */
 MUST_CHECK enum tern_code flush_mark_sync(struct flush_mark *mark);
 

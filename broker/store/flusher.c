@@ -18,7 +18,8 @@
  * pages, and a second sync would succeed without them. The store latches.
  *   - The flush mark never says more than what was synced.
  *
- * Threads: the task; positions are read by any.
+ * Threads: the task, or who holds its turn; positions are read by any. Who waits in flusher_flush()
+ * makes the task flush at once.
  * Failure modes: above; a flush mark that cannot be written is reported once and costs only
  * evidence at the next recovery.
  */
@@ -29,14 +30,29 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/sched.h"
+#include "broker/store/turn.h"
+
+/* Somebody who waits for what is appended now; lives on the waiter's stack. */
+struct flush_wait {
+    int64_t target;
+    enum tern_code code;
+    struct latch done;
+    struct flush_wait *next;
+};
 
 struct flusher {
     const struct env *env;
     struct flusher_options options;
     struct task *task;
+    struct turn turn;
+    _Atomic bool sync;
+    _Atomic bool demanded; /* somebody waits in flusher_flush() */
+    struct lock lock;      /* STORE_APPEND, never taken with the appender's: the list of those */
+    struct flush_wait *waits;
     _Atomic bool armed; /* something was appended since the last flush began */
     _Atomic int64_t waiting_since_ms;
     _Atomic int64_t physic_ms;
@@ -122,13 +138,43 @@ static enum tern_code flush_once(struct flusher *f, struct tern_error *err)
     return TERN_OK;
 }
 
-/* @thread the task's */
-static int64_t flusher_step(void *arg, int64_t now_ns)
+/* Answers those whose target is flushed, or all when it failed. @locks none */
+static void answer_waits(struct flusher *f, enum tern_code code)
 {
-    struct flusher *f = arg;
-    if (f->failed || !atomic_load(&f->armed))
+    struct flush_wait *done = NULL;
+    int64_t flushed = commit_log_flushed(f->options.log);
+    lock_acquire(&f->lock);
+    struct flush_wait **at = &f->waits;
+    while (*at) {
+        struct flush_wait *wait = *at;
+        if (!code && wait->target > flushed) {
+            at = &wait->next;
+            continue;
+        }
+        *at = wait->next;
+        wait->next = done;
+        done = wait;
+    }
+    lock_release(&f->lock);
+    while (done) {
+        struct flush_wait *next = done->next; /* the waiter's memory goes with the latch */
+        done->code = code;
+        latch_set(f->env->sched, &done->done);
+        done = next;
+    }
+}
+
+/* What is to be done now. @thread who has the turn */
+static int64_t work(struct flusher *f, int64_t now_ns)
+{
+    bool demanded = atomic_exchange(&f->demanded, false);
+    if (f->failed) {
+        answer_waits(f, TERN_IO);
         return SCHED_NEVER;
-    if (!f->options.sync) {
+    }
+    if (!demanded && !atomic_load(&f->armed))
+        return SCHED_NEVER;
+    if (!demanded && !atomic_load(&f->sync)) {
         if (f->due_ns == 0)
             f->due_ns = now_ns + ms_to_ns(f->options.interval_ms);
         if (now_ns < f->due_ns)
@@ -136,7 +182,69 @@ static int64_t flusher_step(void *arg, int64_t now_ns)
     }
     struct tern_error err;
     enum tern_code code = flush_once(f, &err);
+    answer_waits(f, code);
     return !code && atomic_load(&f->armed) ? now_ns : SCHED_NEVER;
+}
+
+/* @thread the task's */
+static int64_t flusher_step(void *arg, int64_t now_ns)
+{
+    struct flusher *f = arg;
+    if (!turn_try(&f->turn))
+        return SCHED_NEVER; /* its holder wakes us */
+    int64_t next_ns = work(f, now_ns);
+    turn_release(&f->turn);
+    return next_ns;
+}
+
+enum tern_code flusher_flush(struct flusher *f, struct tern_error *err)
+{
+    struct flush_wait wait = {.target = commit_log_end(f->options.log)};
+    if (commit_log_flushed(f->options.log) >= wait.target)
+        return TERN_OK;
+    latch_init(&wait.done);
+    lock_acquire(&f->lock);
+    wait.next = f->waits;
+    f->waits = &wait;
+    lock_release(&f->lock);
+    atomic_store(&f->demanded, true);
+    task_wake(f->task);
+    ENSURE(latch_wait(f->env->sched, &wait.done, SCHED_NEVER));
+    return wait.code ? error_set(err, wait.code, "%s: a sync failed", f->options.log->segments.dir)
+                     : TERN_OK;
+}
+
+void flusher_set_sync(struct flusher *f, bool on)
+{
+    if (!atomic_exchange(&f->sync, on) && on)
+        task_wake(f->task);
+}
+
+void flusher_hold(struct flusher *f)
+{
+    turn_wait(&f->turn, f->env);
+}
+
+void flusher_let_go(struct flusher *f)
+{
+    turn_release(&f->turn);
+    task_wake(f->task);
+}
+
+enum tern_code flusher_flush_held(struct flusher *f, struct tern_error *err)
+{
+    struct tern_error local;
+    if (f->failed)
+        return error_set(err, TERN_IO, "an earlier sync of the log failed");
+    enum tern_code code = flush_once(f, err ? err : &local);
+    answer_waits(f, code);
+    return code;
+}
+
+void flusher_cut(struct flusher *f, int64_t last_store_ms)
+{
+    if (atomic_load(&f->physic_ms) > last_store_ms)
+        atomic_store(&f->physic_ms, last_store_ms);
 }
 
 void flusher_appended(struct flusher *f)
@@ -175,6 +283,8 @@ enum tern_code flusher_create(const struct env *env, const struct flusher_option
         return TERN_NO_MEMORY;
     f->env = env;
     f->options = *options;
+    lock_init(&f->lock, LOCK_STORE_APPEND);
+    atomic_init(&f->sync, options->sync);
     f->dirs_synced = atomic_load(&options->log->dir_changes);
     atomic_init(&f->physic_ms, atomic_load(&options->log->last_store_ms));
     *out = f; /* the first step may come before task_start() returns */
@@ -201,5 +311,6 @@ void flusher_destroy(struct flusher *f)
     if (!f)
         return;
     task_stop(f->task);
+    lock_fini(&f->lock);
     free(f);
 }

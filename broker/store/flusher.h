@@ -38,6 +38,20 @@ void flusher_destroy(struct flusher *flusher);
 /* The end was published. @thread the append token's holder */
 void flusher_appended(struct flusher *flusher);
 
+/* Everything appended until now is on the disk when it returns OK. @thread not the flusher's
+ * @blocks on the disk @locks none */
+MUST_CHECK enum tern_code flusher_flush(struct flusher *flusher, struct tern_error *err);
+/* As options.sync, from now on. @thread any */
+void flusher_set_sync(struct flusher *flusher, bool on);
+
+/* Keeps the task from flushing, until let go. @thread any @locks none */
+void flusher_hold(struct flusher *flusher);
+void flusher_let_go(struct flusher *flusher);
+/* Flushes what is appended. @thread who holds it @blocks on the disk */
+MUST_CHECK enum tern_code flusher_flush_held(struct flusher *flusher, struct tern_error *err);
+/* The log was cut; its last record was stored then. @thread who holds it */
+void flusher_cut(struct flusher *flusher, int64_t last_store_ms);
+
 /* Every record stored before this wall clock time is flushed. @thread any */
 int64_t flusher_physic_ms(const struct flusher *flusher);
 /* Since when something waits for a flush, wall clock; 0: nothing does. @thread any */

@@ -144,8 +144,8 @@ MUST_CHECK enum tern_code index_file_seal(struct index_file *file, struct fs *fs
 
 /*
  * After a crash: keeps the entries of records before `durable_phys` and makes the slots again from
- * them; the file is open and unfinished then. *kept of them; with none nothing was changed. @blocks
- * on the disk
+ * them, durably; the file is open and unfinished then. *kept of them; with none nothing was
+ * changed. @blocks on the disk
  */
 MUST_CHECK enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const char *dir,
                                           int64_t durable_phys, uint32_t *kept);

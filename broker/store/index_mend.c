@@ -89,6 +89,8 @@ enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const cha
         code = file_pwrite(file->file, mend.slots, size, index_slot_at(0));
         if (!code)
             code = index_write_header(file, &mend.header, true);
+        if (!code) /* or a later start could meet the header as it was, without the mark */
+            code = file_sync(file->file);
         file->header = mend.header;
         file->unfinished = true;
     }

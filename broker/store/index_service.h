@@ -66,6 +66,14 @@ MUST_CHECK enum tern_code index_service_sync(struct index_service *index, int64_
 /* The same at the end, when nobody puts: no file keeps the unfinished mark. */
 MUST_CHECK enum tern_code index_service_finish(struct index_service *index, int64_t *safe_ms,
                                                struct tern_error *err);
+/*
+ * The log was cut: nothing of records at or behind `at` stays; durable when it returns. Before, the
+ * flush mark was lowered. clear: nothing stays. @thread who holds the dispatch token @blocks on the
+ * disk
+ */
+MUST_CHECK enum tern_code index_service_cut(struct index_service *index, int64_t at,
+                                            struct tern_error *err);
+MUST_CHECK enum tern_code index_service_clear(struct index_service *index, struct tern_error *err);
 MUST_CHECK enum tern_code index_service_expire(struct index_service *index, int64_t log_min,
                                                struct tern_error *err);
 

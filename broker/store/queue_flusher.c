@@ -12,7 +12,7 @@
  *
  *   nothing new and all durable: sleep without deadline
  *
- * Threads: the task; finish() in the closing thread afterwards.
+ * Threads: the task, or who holds its turn; finish() in the closing thread afterwards.
  * Failure modes: a full disk closes the gate for appends until a later round gets through (the
  * tails stay in memory); any other failed write, and every failed sync, latches the store, since a
  * queue that cannot be written would fall behind the log for good.
@@ -27,12 +27,14 @@
 #include "broker/store/dispatcher.h"
 #include "broker/store/index_service.h"
 #include "broker/store/queue_table.h"
+#include "broker/store/turn.h"
 
 struct queue_flusher {
     const struct env *env;
     struct queue_flusher_options options;
     char checkpoint_path[FS_PATH_BYTES];
     struct task *task;
+    struct turn turn;
     _Atomic bool idle; /* asleep for longer than interval_ms: new work must wake it */
 
     /* the task's own */
@@ -49,7 +51,7 @@ struct queue_flusher {
 static int64_t dispatched_ms(struct queue_flusher *q)
 {
     int64_t last_ms = atomic_load_explicit(&q->options.log->last_store_ms, memory_order_acquire);
-    int64_t end = commit_log_end(q->options.log);
+    int64_t end = commit_log_whole(q->options.log);
     int64_t pending_ms = dispatcher_oldest_pending_ms(q->options.dispatcher);
     if (dispatcher_position(q->options.dispatcher) >= end)
         return last_ms;
@@ -131,7 +133,7 @@ static int64_t next_deadline(const struct queue_flusher *q)
 {
     int64_t at = SCHED_NEVER;
     int64_t position = dispatcher_position(q->options.dispatcher);
-    if (position != q->written_pos || position < commit_log_end(q->options.log))
+    if (position != q->written_pos || position < commit_log_whole(q->options.log))
         at = earlier(at, q->next_ns);
     if (position != q->durable_pos)
         at = earlier(at, q->thorough_ns);
@@ -177,10 +179,9 @@ static int64_t settle(struct queue_flusher *q, int64_t now_ns)
     return at;
 }
 
-/* @thread the task's */
-static int64_t queue_flusher_step(void *arg, int64_t now_ns)
+/* What is to be done now. @thread who has the turn */
+static int64_t work(struct queue_flusher *q, int64_t now_ns)
 {
-    struct queue_flusher *q = arg;
     atomic_store(&q->idle, false);
     if (q->failed)
         return SCHED_NEVER;
@@ -192,6 +193,39 @@ static int64_t queue_flusher_step(void *arg, int64_t now_ns)
         return SCHED_NEVER;
     }
     return code ? q->next_ns : settle(q, now_ns);
+}
+
+/* @thread the task's */
+static int64_t queue_flusher_step(void *arg, int64_t now_ns)
+{
+    struct queue_flusher *q = arg;
+    if (!turn_try(&q->turn))
+        return SCHED_NEVER; /* its holder wakes us */
+    int64_t next_ns = work(q, now_ns);
+    turn_release(&q->turn);
+    return next_ns;
+}
+
+void queue_flusher_hold(struct queue_flusher *q)
+{
+    turn_wait(&q->turn, q->env);
+}
+
+void queue_flusher_let_go(struct queue_flusher *q)
+{
+    turn_release(&q->turn);
+    task_wake(q->task);
+}
+
+enum tern_code queue_flusher_lower(struct queue_flusher *q, const struct checkpoint *most,
+                                   struct tern_error *err)
+{
+    struct checkpoint *checkpoint = &q->options.checkpoint;
+    checkpoint->physic_ms = earlier(checkpoint->physic_ms, most->physic_ms);
+    checkpoint->logics_ms = earlier(checkpoint->logics_ms, most->logics_ms);
+    checkpoint->index_ms = earlier(checkpoint->index_ms, most->index_ms);
+    q->written_pos = q->durable_pos = q->mark_pos = -1;
+    return checkpoint_write(q->env, q->checkpoint_path, checkpoint, err);
 }
 
 void queue_flusher_wake(struct queue_flusher *q)

@@ -44,6 +44,16 @@ void queue_flusher_wake(struct queue_flusher *flusher);
  */
 MUST_CHECK enum tern_code queue_flusher_finish(struct queue_flusher *flusher,
                                                struct tern_error *err);
+/* Keeps the task from working, until let go. @thread any @locks none */
+void queue_flusher_hold(struct queue_flusher *flusher);
+void queue_flusher_let_go(struct queue_flusher *flusher);
+/*
+ * The log was cut, or queues go back: the checkpoint's times become at most these, durably, and
+ * what was written or synced counts as unwritten. @thread who holds it @blocks on the disk
+ */
+MUST_CHECK enum tern_code queue_flusher_lower(struct queue_flusher *flusher,
+                                              const struct checkpoint *most,
+                                              struct tern_error *err);
 void queue_flusher_destroy(struct queue_flusher *flusher);
 
 #endif

@@ -348,11 +348,10 @@ static struct consume_queue *unlink_topic(struct queue_table *table, struct queu
     return gone;
 }
 
-enum tern_code queue_table_delete_topic(struct queue_table *table, const char *topic,
-                                        struct tern_error *err)
+enum tern_code queue_table_detach_topic(struct queue_table *table, const char *topic,
+                                        char moved[FS_PATH_BYTES], struct tern_error *err)
 {
     char from[FS_PATH_BYTES];
-    char to[FS_PATH_BYTES];
     size_t len = strlen(topic);
     enum tern_code code = fs_join(from, table->dir, topic);
     if (code)
@@ -361,9 +360,9 @@ enum tern_code queue_table_delete_topic(struct queue_table *table, const char *t
     lock_acquire(&table->lock);
     struct queue_topic *t = topic_find(table, hash_name(topic, len), topic, len);
     struct consume_queue *gone = t ? unlink_topic(table, t) : NULL;
-    int n = snprintf(to, sizeof to, "%s/%s%llu", table->dir, QUEUE_TABLE_DELETED_PREFIX,
+    int n = snprintf(moved, FS_PATH_BYTES, "%s/%s%llu", table->dir, QUEUE_TABLE_DELETED_PREFIX,
                      (unsigned long long)table->next_serial++);
-    code = n < FS_PATH_BYTES ? fs_rename(table->env->fs, from, to) : TERN_TOO_LARGE;
+    code = n < FS_PATH_BYTES ? fs_rename(table->env->fs, from, moved) : TERN_TOO_LARGE;
     int saved = errno;
     lock_release(&table->lock);
     lock_release(&table->flush_lock);
@@ -373,12 +372,26 @@ enum tern_code queue_table_delete_topic(struct queue_table *table, const char *t
         consume_queue_unref(gone);
         gone = next;
     }
+    if (code && code != TERN_NOT_FOUND) /* that one never had a file */
+        error_set_errno(err, code, saved, "removing %s", from);
+    return code;
+}
+
+enum tern_code queue_table_discard(struct queue_table *table, const char *moved,
+                                   struct tern_error *err)
+{
+    enum tern_code code = fs_sync_dir(table->env->fs, table->dir);
+    if (!code)
+        code = queue_table_remove_dir(table, moved);
+    return code ? error_set_errno(err, code, errno, "removing %s", moved) : TERN_OK;
+}
+
+enum tern_code queue_table_delete_topic(struct queue_table *table, const char *topic,
+                                        struct tern_error *err)
+{
+    char moved[FS_PATH_BYTES];
+    enum tern_code code = queue_table_detach_topic(table, topic, moved, err);
     if (code == TERN_NOT_FOUND)
-        return TERN_OK; /* it never had a file */
-    errno = saved;
-    if (code == TERN_OK && (code = fs_sync_dir(table->env->fs, table->dir)) == TERN_OK)
-        code = queue_table_remove_dir(table, to);
-    if (code)
-        return error_set_errno(err, code, errno, "removing %s", from);
-    return TERN_OK;
+        return TERN_OK;
+    return code ? code : queue_table_discard(table, moved, err);
 }

@@ -10,6 +10,7 @@
 #ifndef STORE_QUEUE_TABLE_H
 #define STORE_QUEUE_TABLE_H
 
+#include "base/fs.h"
 #include "broker/store/store.h"
 
 struct commit_log;
@@ -98,8 +99,31 @@ MUST_CHECK enum tern_code queue_table_flush(struct queue_table *table, bool dura
  * last). */
 MUST_CHECK enum tern_code queue_table_expire(struct queue_table *table, int64_t log_min,
                                              struct tern_error *err);
+/*
+ * Deleting a topic: detach takes its queues out, dead, and moves their folder away (TERN_NOT_FOUND:
+ * it has none; `moved` is where to); discard removes that, durably. delete_topic does both.
+ */
+MUST_CHECK enum tern_code queue_table_detach_topic(struct queue_table *table, const char *topic,
+                                                   char moved[FS_PATH_BYTES],
+                                                   struct tern_error *err);
+MUST_CHECK enum tern_code queue_table_discard(struct queue_table *table, const char *moved,
+                                              struct tern_error *err);
 MUST_CHECK enum tern_code queue_table_delete_topic(struct queue_table *table, const char *topic,
                                                    struct tern_error *err);
+/* Whether a queue of the topic ends with a record before phys_off. A walk over all queues. */
+bool queue_table_has_before(struct queue_table *table, const char *topic, int64_t phys_off);
+
+/* First offset in [min, max) whose record is at or beyond phys_off; max when there is none. Blank
+ * units count as before. @blocks on the disk */
+MUST_CHECK enum tern_code queue_end_at(struct consume_queue *queue, int64_t phys_off,
+                                       int64_t *offset);
+/*
+ * The log was cut: every queue ends with the last record before `at`; durable when it returns.
+ * clear: all queues go. @thread who holds the dispatch token @blocks on the disk
+ */
+MUST_CHECK enum tern_code queue_table_cut(struct queue_table *table, int64_t at,
+                                          struct tern_error *err);
+MUST_CHECK enum tern_code queue_table_clear(struct queue_table *table, struct tern_error *err);
 /* After recovery and replay: every queue's next offset becomes its max. */
 void queue_table_settle(struct queue_table *table);
 uint32_t queue_table_count(struct queue_table *table);

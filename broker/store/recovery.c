@@ -18,18 +18,20 @@
  *
  * The evidence that a bad place had been flushed, any one suffices when a whole record lies behind
  * it:
- *   1. it lies before the flush mark, which is written after each flush and says what was synced;
+ *   1. it lies before the flush mark, which is written after each flush and says what was synced,
+ *      and is no record that goes on behind the mark;
  *   2. a whole record behind it was stored before the checkpoint's physicMsgTimestamp less the
  * margin: that time is written only after everything stored before it was synced;
  *   3. there is no flush mark (a RocketMQ store, or the file is lost) and a later segment begins
  * with a whole record: segments are filled and flushed in order. A damaged last record, without
  * whole ones behind, is cut even before the mark: there is nothing to save by refusing. It is
- * logged as an error, since something that had been flushed is lost.
+ * logged as an error, since something that had been flushed is lost; but not when it is a record
+ * that goes on behind the mark. That is how a copy's log ends, which takes bytes as they come.
  *
- * The cut: later segments are deleted, last first; the segment of the end is truncated there and
- * reserved to its full length again, so that everything behind reads as zeros; all is synced before
- * the first append. Old records behind a cut therefore never come back. A cut that is itself
- * interrupted is found again.
+ * The cut (log_cut.c): later segments are deleted, last first; the segment of the end is truncated
+ * there and reserved to its full length again, so that everything behind reads as zeros; all is
+ * synced before the first append. Old records behind a cut therefore never come back. A cut that is
+ * itself interrupted is found again.
  *
  * Threads: the opening one. Failure modes: TERN_CORRUPT above; any error of the disk ends the
  * opening, with the log as it was or partly cut.
@@ -39,9 +41,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
+#include "broker/store/log_cut.h"
 #include "broker/store/log_scanner.h"
 #include "broker/store/preparer.h"
+#include "broker/store/record_head.h"
 
 enum { CLEAN_SEGMENTS = 3 };
 
@@ -117,6 +122,34 @@ static enum tern_code walk(struct log_scanner *scanner, struct recovery_result *
     return TERN_OK;
 }
 
+/*
+ * Whether what stands at the end is the beginning of a record that goes on behind the mark: a
+ * copy's bytes come cut anywhere, and its source has the rest.
+ */
+static enum tern_code is_partial(const struct recovery_input *input,
+                                 const struct recovery_result *result, bool *partial)
+{
+    uint8_t head[RECORD_HEAD_BYTES] = {0};
+    int64_t there = input->mark - result->end;
+    struct segment *segment = segments_find(&input->log->segments, result->end);
+    *partial = false;
+    if (!segment || !input->mark_known || there <= 0) {
+        segment_unref(segment);
+        return TERN_OK;
+    }
+    size_t got = 0;
+    int64_t at = result->end - segment->base;
+    enum tern_code code = file_pread(segment->file, head, sizeof head, at, &got);
+    segment_unref(segment);
+    if (code)
+        return code;
+    enum { SIZE_AND_MAGIC = 8, PLACE_AT = 28, WITH_PLACE = 36 };
+    *partial = there < SIZE_AND_MAGIC ||
+               (get_be32(head + 4) == RECORD_MAGIC && get_be32(head) > there &&
+                (there < WITH_PLACE || (int64_t)get_be64(head + PLACE_AT) == result->end));
+    return TERN_OK;
+}
+
 /* Whether some segment behind the one of `end` begins with a whole record. */
 static enum tern_code later_segment_begins(struct log_scanner *scanner, int64_t end, bool *begins)
 {
@@ -136,10 +169,11 @@ static enum tern_code later_segment_begins(struct log_scanner *scanner, int64_t 
 /* Whether what lies behind the end is damage; *behind: where to look, then a whole record there or
  * -1. */
 static enum tern_code is_damage(const struct recovery_input *input, struct log_scanner *scanner,
-                                const struct recovery_result *result, bool *damage, int64_t *behind)
+                                const struct recovery_result *result, bool partial, bool *damage,
+                                int64_t *behind)
 {
     int64_t physic_ms = input->checkpoint.physic_ms - CHECKPOINT_MARGIN_MS;
-    bool before_mark = input->mark_known && result->end < input->mark;
+    bool before_mark = input->mark_known && result->end < input->mark && !partial;
     int64_t from = *behind;
     *damage = false;
     *behind = -1;
@@ -177,10 +211,14 @@ static enum tern_code on_damage(const struct recovery_input *input, int64_t end,
 }
 
 /* What is cut is said once, louder when it had been flushed. */
-static void report_tail(const struct recovery_input *input, const struct recovery_result *result)
+static void report_tail(const struct recovery_input *input, const struct recovery_result *result,
+                        bool partial)
 {
     struct log *log = input->log->env->log;
-    if (input->mark_known && result->end < input->mark)
+    if (partial)
+        log_info(log, "store.partial_record", "end=%" PRId64 " cut_bytes=%" PRId64, result->end,
+                 result->cut_bytes);
+    else if (input->mark_known && result->end < input->mark)
         log_error(log, "store.flushed_bytes_lost",
                   "end=%" PRId64 " flushed_before=%" PRId64 " cut_bytes=%" PRId64, result->end,
                   input->mark, result->cut_bytes);
@@ -213,14 +251,17 @@ enum tern_code recovery_scan(const struct recovery_input *input, struct recovery
     if (!code && !result->as_closed) {
         bool damage = false;
         int64_t last = result->end;
-        code = is_damage(input, &scanner, result, &damage, &behind);
+        bool partial = false;
+        code = is_partial(input, result, &partial);
+        if (!code)
+            code = is_damage(input, &scanner, result, partial, &damage, &behind);
         if (!code)
             code = log_scanner_last_byte(&scanner, result->end, &last);
         result->cut_bytes = last - result->end;
         if (!code && damage)
             code = on_damage(input, result->end, behind, err);
         else if (!code)
-            report_tail(input, result);
+            report_tail(input, result, partial);
     }
     log_scanner_fini(&scanner);
     if (code && code != TERN_CORRUPT)
@@ -229,44 +270,6 @@ enum tern_code recovery_scan(const struct recovery_input *input, struct recovery
 }
 
 /* ---- the cut ---- */
-
-/* Deletes the segments that begin behind the end; *removed says whether there were any. */
-static enum tern_code remove_later(struct segments *set, int64_t end, bool *removed,
-                                   struct tern_error *err)
-{
-    for (;;) {
-        struct segment *last = segments_last(set);
-        int64_t base = last ? last->base : -1;
-        segment_unref(last);
-        if (base <= end)
-            return TERN_OK;
-        log_warn(set->env->log, "store.segment_removed", "segment=%020" PRId64, base);
-        enum tern_code code = segments_remove_last(set);
-        if (code)
-            return error_set_errno(err, code, errno, "%s/%020" PRId64 ": cannot remove", set->dir,
-                                   base);
-        *removed = true;
-    }
-}
-
-/* Makes everything behind the end, in its segment, zeros. */
-static enum tern_code clear_behind(struct segments *set, int64_t end, struct tern_error *err)
-{
-    struct segment *last = segments_last(set);
-    if (!last)
-        return TERN_OK;
-    enum tern_code code = TERN_OK;
-    if (end < last->base + set->bytes) {
-        code = file_truncate(last->file, end - last->base);
-        if (!code)
-            code = file_reserve(last->file, 0, set->bytes);
-    }
-    if (code)
-        error_set_errno(err, code, errno, "%s/%020" PRId64 ": cannot clear behind %" PRId64,
-                        set->dir, last->base, end);
-    segment_unref(last);
-    return code;
-}
 
 /* Syncs the segments that may hold what was not flushed, and the directory. */
 static enum tern_code sync_checked(struct segments *set, int64_t from, struct tern_error *err)
@@ -302,12 +305,7 @@ enum tern_code recovery_cut(const struct recovery_input *input,
     struct segments *set = &log->segments;
     enum tern_code code = TERN_OK;
     if (!input->read_only && !result->as_closed) {
-        bool removed = false;
-        code = remove_later(set, result->end, &removed, err);
-        if (!code && removed && fs_sync_dir(set->env->fs, set->dir))
-            code = error_set_errno(err, TERN_IO, errno, "%s: cannot sync", set->dir);
-        if (!code)
-            code = clear_behind(set, result->end, err);
+        code = log_cut_files(set, result->end, err);
         if (!code)
             code = sync_checked(set, result->checked_from, err);
     }

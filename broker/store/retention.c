@@ -18,7 +18,7 @@
  * index follow and the owner is told. A crash between any two leaves a store whose minimum is
  * simply the first file.
  *
- * Threads: the two tasks; expire_now() in any. `busy` keeps rounds apart.
+ * Threads: the two tasks; expire_now() in any. `busy` keeps rounds apart, and cuts of the log.
  * Failure modes: a segment that cannot be unlinked stays and is tried again next round; queues or
  * index that cannot follow latch the store. A disk that cannot be asked counts as above
  * max_used_ratio, as in RocketMQ.
@@ -36,6 +36,7 @@
 #include "broker/store/dispatcher.h"
 #include "broker/store/index_service.h"
 #include "broker/store/queue_table.h"
+#include "broker/store/turn.h"
 
 enum pressure { PRESSURE_NONE, PRESSURE_BY_AGE, PRESSURE_WHATEVER };
 
@@ -47,7 +48,7 @@ struct retention {
     struct task *disk_task;
     struct task *clean_task;
     _Atomic int pressure; /* enum pressure, set by the disk task */
-    _Atomic bool busy;    /* somebody expires */
+    struct turn busy;     /* of whoever expires */
     _Atomic uint64_t expired;
 
     /* the clean task's own */
@@ -175,7 +176,7 @@ static int64_t end_round(struct retention *r, int64_t now_ns)
         follow(r);
     r->round_left = 0;
     r->round_moved = false;
-    atomic_store(&r->busy, false);
+    turn_release(&r->busy);
     return now_ns + ms_to_ns(r->options.clean_interval_ms);
 }
 
@@ -185,8 +186,7 @@ static int64_t clean_step(void *arg, int64_t now_ns)
     struct retention *r = arg;
     enum pressure reason = clean_reason(r);
     if (r->round_left == 0) {
-        bool expected = false;
-        if (reason == PRESSURE_NONE || !atomic_compare_exchange_strong(&r->busy, &expected, true))
+        if (reason == PRESSURE_NONE || !turn_try(&r->busy))
             return now_ns + ms_to_ns(r->options.clean_interval_ms);
         r->round_left = EXPIRE_ROUND_MAX;
     }
@@ -202,16 +202,25 @@ static int64_t clean_step(void *arg, int64_t now_ns)
 
 int retention_expire_now(struct retention *r)
 {
-    bool expected = false;
-    if (!atomic_compare_exchange_strong(&r->busy, &expected, true))
+    if (!turn_try(&r->busy))
         return 0;
     int gone = 0;
     while (gone < EXPIRE_ROUND_MAX * EXPIRE_MANUAL_ROUNDS && expire_one(r, false))
         gone++;
     if (gone > 0)
         follow(r);
-    atomic_store(&r->busy, false);
+    turn_release(&r->busy);
     return gone;
+}
+
+void retention_hold(struct retention *r)
+{
+    turn_wait(&r->busy, r->env);
+}
+
+void retention_let_go(struct retention *r)
+{
+    turn_release(&r->busy);
 }
 
 uint64_t retention_expired(const struct retention *r)

@@ -43,6 +43,11 @@ void retention_destroy(struct retention *retention);
  * the disk */
 int retention_expire_now(struct retention *retention);
 
+/* Keeps segments from expiring, until let go; waits for a round under way. @thread any @locks none
+ */
+void retention_hold(struct retention *retention);
+void retention_let_go(struct retention *retention);
+
 /* Segments removed since the start. */
 uint64_t retention_expired(const struct retention *retention);
 

@@ -340,18 +340,22 @@ enum tern_code segments_remove_first(struct segments *set)
     return code;
 }
 
+void segments_drop_last(struct segments *set)
+{
+    lock_acquire(&set->lock);
+    ENSURE(set->count > 0);
+    struct segment *last = set->list[--set->count];
+    lock_release(&set->lock);
+    segment_unref(last); /* the set's */
+}
+
 enum tern_code segments_remove_last(struct segments *set)
 {
     struct segment *last = segments_last(set);
     ENSURE(last != NULL);
     enum tern_code code = unlink_segment(set, last);
-    if (!code) {
-        lock_acquire(&set->lock);
-        ENSURE(set->list[set->count - 1] == last);
-        set->count--;
-        lock_release(&set->lock);
-        segment_unref(last); /* the set's */
-    }
+    if (!code)
+        segments_drop_last(set);
     segment_unref(last);
     return code;
 }

@@ -82,6 +82,8 @@ uint32_t segments_count(struct segments *set);
  */
 MUST_CHECK enum tern_code segments_remove_first(struct segments *set);
 MUST_CHECK enum tern_code segments_remove_last(struct segments *set);
+/* Only takes the last one out of the set: its file was moved away. */
+void segments_drop_last(struct segments *set);
 
 /* Store time of the segment's first record, 0 when it has none. Reads the head at most once.
  * @thread any */

@@ -7,8 +7,9 @@
  * ends ─► queues, index brought in line ─► replay ─► abort mark ─► tasks
  *
  * What is where under the root: RocketMQ's commitlog/, consumequeue/, index/, checkpoint, lock,
- * abort; ours prepared/ (segments being made ready) and ternmq/flushed (the flush mark). config/ is
- * the broker's.
+ * abort; ours prepared/ (segments being made ready) and ternmq/flushed (the flush mark),
+ * ternmq/deleted.json (deletions), ternmq/cut (a cut under way), diverged/ (what was cut). config/
+ * is the broker's.
  *
  * The abort mark is durable before the first append, and goes only when all is dispatched and
  * flushed.
@@ -27,6 +28,7 @@
 #include "base/log.h"
 #include "base/sched.h"
 #include "broker/store/appender.h"
+#include "broker/store/deletions.h"
 #include "broker/store/flusher.h"
 #include "broker/store/queue_flusher.h"
 #include "broker/store/retention.h"
@@ -74,7 +76,9 @@ static enum tern_code create_parts(struct store *store, struct tern_error *err)
             code = index_service_create(store->env, dir, o->index_slots, o->index_entries,
                                         o->read_only, &store->index);
     }
-    return code ? error_set(err, code, "%s: cannot set up queues or index", store->root) : TERN_OK;
+    if (code)
+        return error_set(err, code, "%s: cannot set up queues or index", store->root);
+    return deletions_open(store->env, store->root, &store->deletions, err);
 }
 
 static enum tern_code start_flushers(struct store *store)
@@ -126,6 +130,8 @@ static enum tern_code start_appender(struct store *store)
         .preparer = store->preparer,
         .dispatcher = store->dispatcher,
         .flusher = store->flusher,
+        .queues = store->queues,
+        .deletions = store->deletions,
     };
     return appender_create(store->env, &appender, &store->appender);
 }
@@ -190,6 +196,7 @@ static void free_store(struct store *store)
     flush_mark_close(store->mark);
     index_service_destroy(store->index);
     queue_table_destroy(store->queues);
+    deletions_close(store->deletions);
     commit_log_close(store->log);
     file_close(store->lock_file);
     free(store);
@@ -233,7 +240,7 @@ enum tern_code store_open(const struct env *env, const struct store_options *opt
 /* Waits until the dispatcher's task has taken what is left, as far as its limit lets it. */
 static bool all_dispatched(struct store *store)
 {
-    int64_t end = commit_log_end(store->log);
+    int64_t end = commit_log_whole(store->log);
     int64_t limit = dispatcher_limit(store->dispatcher);
     int64_t goal = limit < end ? limit : end;
     int64_t seen = -1;
@@ -316,11 +323,6 @@ void store_set_dispatch_limit(struct store *store, int64_t phys_off)
 {
     if (store->dispatcher)
         dispatcher_set_limit(store->dispatcher, phys_off);
-}
-
-enum tern_code store_delete_topic(struct store *store, const char *topic, struct tern_error *err)
-{
-    return queue_table_delete_topic(store->queues, topic, err);
 }
 
 int store_expire_now(struct store *store)

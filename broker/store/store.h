@@ -7,8 +7,8 @@
  *                        │ flusher ─► on_flushed()
  *   store_get()    ◄─ consume queue ◄─ commit log (page cache first)
  *
- * Positions are physical offsets in the commit log, each monotonic:
- *   min ≤ flushed ≤ appended, dispatched ≤ dispatch limit ≤ appended.
+ * Positions are physical offsets in the commit log, each monotonic but for store_cut() and
+ * store_reset(): min ≤ flushed ≤ appended, dispatched ≤ dispatch limit and whole, whole ≤ appended.
  *
  * Failure: an error of a write, a sync or of reading our own metadata latches the store read-only:
  * appends answer TERN_SERVICE_NOT_AVAILABLE with the cause until the process recovers the store at
@@ -215,7 +215,8 @@ struct store_get_result {
 
 /*
  * RocketMQ's getMessage (facts 4.1) with its nine states; the first message always comes whatever
- * its size. TERN_AGAIN only with nowait. @thread any @blocks on the disk unless nowait
+ * its size. TERN_AGAIN only with nowait; TERN_SERVICE_NOT_AVAILABLE while
+ * the log is being cut. @thread any @blocks on the disk unless nowait
  */
 MUST_CHECK enum tern_code store_get(struct store *store, const struct store_get *get,
                                     struct store_get_result *result);
@@ -283,9 +284,9 @@ MUST_CHECK enum tern_code store_read_bytes(struct store *store, int64_t phys_off
  * A copy's append: exactly these bytes at phys_off, which must be the appended end (TERN_INVALID
  * otherwise, nothing is written). They may begin and end anywhere in records and fillers; whole
  * records are dispatched as they become complete. Bytes that cannot be the continuation of a log
- * (a record's size or magic): TERN_CORRUPT, nothing is written. nowait: TERN_AGAIN, nothing
- * written, when a segment would have to be waited for. NO_SPACE, SERVICE_NOT_AVAILABLE as for
- * store_append().
+ * (a record's size, magic or physical offset): TERN_CORRUPT, nothing is written. nowait:
+ * TERN_AGAIN, nothing written, when a segment, or whoever holds the log, would have to be waited
+ * for. NO_SPACE, SERVICE_NOT_AVAILABLE as for store_append().
  * @thread one at a time, never beside store_append()
  */
 MUST_CHECK enum tern_code store_append_bytes(struct store *store, int64_t phys_off,
@@ -307,22 +308,25 @@ struct store_cut {
     int64_t at;         /* where the log ends now */
     int64_t cut_bytes;  /* that were saved and cut */
     int64_t records;    /* whole ones among them */
-    char saved_as[256]; /* the file under ROOT/diverged/, "" when nothing was cut */
+    char saved_as[256]; /* name of the file or folder under ROOT/diverged/; "": nothing was saved */
 };
 /*
  * Ends the log at phys_off: what lies behind is saved to ROOT/diverged/FROM-END-WALLMS.log,
  * durably, then cut from the log, the queues and the index, durably; save false: only a part of a
  * record may be cut. phys_off need not begin a record: then the log is cut to the last whole record
  * before it. A crash on the way leaves either the old end (all is found again and cut again) or the
- * new one. Readers meanwhile find records or none, never other bytes. No append beside it. An error
- * latches the store. @blocks on the disk
+ * new one. Readers meanwhile find records or none, never other bytes. Appends wait meanwhile.
+ * TERN_INVALID: phys_off is before min, or whole records would be cut unsaved. An error before the
+ * cut has begun changes nothing (no room to save, say), a later one latches the store. @thread not
+ * a transport's, not within a callback of the store @blocks on the disk
  */
 MUST_CHECK enum tern_code store_cut(struct store *store, int64_t phys_off, bool save,
                                     struct store_cut *result, struct tern_error *err);
 /*
  * Moves the whole log to ROOT/diverged/WALLMS/ (commitlog files as they are), removes queues and
  * index, and begins at `start`, a multiple of the segment's length. An empty log only begins there.
- * saved_as as in store_cut. Otherwise as store_cut(). @blocks on the disk
+ * saved_as as in store_cut; records are not counted. Queues got by store_queue_ref() before are
+ * dead, deletions are forgotten. Otherwise as store_cut(). @blocks on the disk
  */
 MUST_CHECK enum tern_code store_reset(struct store *store, int64_t start, struct store_cut *result,
                                       struct tern_error *err);

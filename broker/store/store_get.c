@@ -18,6 +18,8 @@
  * delivered and the next pull meets the cold part first. A get may fail after reserve(); the memory
  * is the caller's anyway.
  *
+ * While the log is being cut, and when it was cut meanwhile: TERN_SERVICE_NOT_AVAILABLE, nothing.
+ *
  * Threads: any. Nothing is locked for longer than a copy of units. Failure modes: codes of the
  * disk; a record that has expired between plan and read is left out, as if it had been met in the
  * scan.
@@ -52,8 +54,9 @@ struct scan {
     struct store_get_result *result;
     struct consume_queue *queue;
     int64_t log_min, log_end;
-    int64_t pulling; /* position of the last unit looked at */
-    uint32_t count;  /* planned or kept */
+    int64_t pulling;               /* position of the last unit looked at */
+    int64_t pulling_end, stop_end; /* ends of that one's record and of the one not consumed, or 0 */
+    uint32_t count;                /* planned or kept */
     size_t bytes;
     bool full;
     struct planned *plan; /* PLAN_MAX; NULL: records are kept in `kept` instead */
@@ -175,8 +178,11 @@ static enum tern_code look_at(struct scan *scan, const struct queue_unit *unit, 
     }
     bool in_disk = scan->log_end - unit->phys_off > scan->store->options.memory_window_bytes;
     *stop = scan->full = is_full(scan, size, in_disk);
-    if (*stop)
+    if (*stop) {
+        scan->stop_end = unit->phys_off + unit->size;
         return TERN_OK;
+    }
+    scan->pulling_end = unit->phys_off + unit->size;
     if (filter && filter->match_code) {
         int64_t tags = unit->tags_code;
         code = tags <= EXT_ADDRESS_MAX ? real_code(scan, unit, &tags) : TERN_OK;
@@ -338,6 +344,25 @@ static enum tern_code deliver_kept(struct scan *scan)
     return TERN_OK;
 }
 
+/*
+ * Where the record at next_off ends, which whoever is to serve it must have dispatched; 0: there is
+ * none. When its unit cannot be had without waiting, the last one looked at stands for it.
+ */
+static int64_t wanted_end(const struct scan *scan)
+{
+    const struct store_get_result *result = scan->result;
+    struct queue_unit unit;
+    uint32_t got = 0;
+    if (result->next_off >= result->max_off)
+        return 0;
+    if (scan->stop_end > 0 && result->next_off == scan->get->offset + result->scanned)
+        return scan->stop_end;
+    if (consume_queue_read(scan->queue, result->next_off, &unit, 1, true, &got) || got == 0 ||
+        unit.size <= 0 || unit.phys_off <= 0)
+        return scan->pulling_end;
+    return unit.phys_off + unit.size;
+}
+
 /* ---- the whole ---- */
 
 static int64_t corrected(const struct store *store, int64_t asked, int64_t right)
@@ -396,6 +421,8 @@ static enum tern_code get_inside(struct scan *scan)
         code = scan->plan ? read_planned(scan) : deliver_kept(scan);
     result->next_off = get->offset + result->scanned;
     result->beyond_memory = scan->log_end - scan->pulling > store->options.memory_window_bytes;
+    if (!code && result->beyond_memory)
+        result->want_end = wanted_end(scan);
     return code;
 }
 
@@ -408,6 +435,7 @@ enum tern_code store_get(struct store *store, const struct store_get *get,
         .store = store, .get = get, .result = result, .plan = by_record ? NULL : plan};
     enum tern_code code = TERN_OK;
     *result = (struct store_get_result){.status = GET_NO_MATCHED_LOGIC_QUEUE};
+    uint32_t cuts = commit_log_cuts(store->log);
     scan.queue = queue_table_find(store->queues, get->topic, strlen(get->topic), get->queue_id);
     if (scan.queue) {
         result->min_off = consume_queue_min(scan.queue);
@@ -419,6 +447,12 @@ enum tern_code store_get(struct store *store, const struct store_get *get,
         result->next_off = corrected(store, get->offset, 0);
     }
     free(scan.kept);
+    if (cuts % 2 == 1 || commit_log_cuts(store->log) != cuts) {
+        /* Units from before and records from after a cut do not belong together. */
+        *result = (struct store_get_result){.status = GET_NO_MATCHED_MESSAGE};
+        result->next_off = get->offset;
+        code = TERN_SERVICE_NOT_AVAILABLE;
+    }
     if (code == TERN_AGAIN)
         counter_add(&store->get_again, 1);
     else
@@ -447,7 +481,8 @@ enum tern_code store_get_by_phys(struct store *store, int64_t phys_off,
     code = record_read_bytes(store->log, phys_off, bytes, head.total_size, false);
     if (code)
         return code;
-    if (record_parse(bytes, head.total_size, head.total_size, false, &record) != RECORD_WHOLE)
+    if (record_parse(bytes, head.total_size, head.total_size, false, &record) != RECORD_WHOLE ||
+        record.total_size != head.total_size)
         return TERN_NOT_FOUND;
     *size_bytes = head.total_size;
     return TERN_OK;

@@ -16,6 +16,7 @@
 #include "base/fs.h"
 #include "broker/store/checkpoint.h"
 #include "broker/store/commit_log.h"
+#include "broker/store/cut_intent.h"
 #include "broker/store/dispatcher.h"
 #include "broker/store/gate.h"
 #include "broker/store/index_service.h"
@@ -23,6 +24,7 @@
 #include "broker/store/store.h"
 
 struct appender;
+struct deletions;
 struct flush_mark;
 struct flusher;
 struct preparer;
@@ -39,6 +41,7 @@ struct store {
     struct queue_table *queues;
     struct index_service *index; /* NULL: not kept */
     struct dispatcher *dispatcher;
+    struct deletions *deletions;
 
     struct gate gate; /* whether appends are let in, and why not */
     struct file *lock_file;
@@ -50,10 +53,11 @@ struct store {
     struct appender *appender;
     struct retention *retention;
     struct store_recovery recovery;
-    int64_t indexed;      /* durably, by the flush mark as it was before this start */
-    int64_t checked_from; /* recovery checked the log's records from here on */
-    bool as_closed;       /* the log ends where a clean stop of ours left it */
-    bool log_was_missing; /* there was no segment at all */
+    int64_t indexed;       /* durably, by the flush mark as it was before this start */
+    int64_t checked_from;  /* recovery checked the log's records from here on */
+    bool as_closed;        /* the log ends where a clean stop of ours left it */
+    bool log_was_missing;  /* there was no segment at all */
+    struct cut_intent cut; /* as found at the start, and finished by it */
 
     _Atomic uint64_t get_found, get_missed, get_again; /* counted by store_get() */
 };

@@ -14,6 +14,9 @@
  * flush went through, and that covers each queue written to since it was opened, since all writing
  * puts a queue on the flush's list (queue_table_touch). So a clean start cuts none of them again.
  *
+ * A cut of the log that a crash has interrupted (ternmq/cut) is finished: the log's files before
+ * they are looked at, queues, index and deletions with the rest; the intent goes when all is done.
+ *
  * Threads: the opening one. Failure modes: the first error ends the opening; what was cut or
  * dispatched until then is found in order by the next one.
  */
@@ -21,13 +24,18 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "base/log.h"
+#include "broker/store/cut_intent.h"
+#include "broker/store/deletions.h"
 #include "broker/store/flush_mark.h"
+#include "broker/store/log_cut.h"
 #include "broker/store/preparer.h"
 #include "broker/store/recovery.h"
 #include "broker/store/store_files.h"
 #include "broker/store/store_internal.h"
+#include "broker/store/store_reset.h"
 
 static void on_dispatch_error(void *arg, enum tern_code code, const char *text)
 {
@@ -35,9 +43,8 @@ static void on_dispatch_error(void *arg, enum tern_code code, const char *text)
     gate_latch(&store->gate, code, text);
 }
 
-/* Writes what the mark says now, durably. */
-static enum tern_code write_mark(struct store *store, int64_t flushed, int64_t indexed,
-                                 struct tern_error *err)
+enum tern_code store_write_mark(struct store *store, int64_t flushed, int64_t indexed,
+                                struct tern_error *err)
 {
     flush_mark_set_indexed(store->mark, indexed);
     enum tern_code code = flush_mark_set(store->mark, flushed);
@@ -59,9 +66,85 @@ static enum tern_code open_mark(struct store *store, const char *path, int64_t e
     if (!code)
         code = flush_mark_open(store->env, path, &store->mark, err);
     if (!code)
-        code = write_mark(store, end, store->indexed, err);
+        code = store_write_mark(store, end, store->indexed, err);
     if (!code && (code = fs_sync_dir(store->env->fs, dir)) != TERN_OK)
         error_set_errno(err, code, errno, "%s: cannot sync", dir);
+    return code;
+}
+
+/* A cut that a crash has interrupted: what it does to the log's files. */
+static enum tern_code finish_log_cut(struct store *store, struct tern_error *err)
+{
+    struct cut_intent *cut = &store->cut;
+    enum tern_code code = cut_intent_read(store->env, store->root, cut, err);
+    if (code || cut->kind == CUT_NONE)
+        return code;
+    log_warn(store->env->log, "store.cut_unfinished", "kind=%d at=%" PRId64, (int)cut->kind,
+             cut->at);
+    if (store->options.read_only) {
+        cut->kind = CUT_NONE; /* what is there is shown as it is */
+        return TERN_OK;
+    }
+    store->recovery.clean = false;
+    store->log_was_missing = false;
+    if (cut->kind == CUT_END)
+        return log_cut_files(&store->log->segments, cut->at, err);
+    if (cut->kind == CUT_MOVE)
+        code = store_reset_move(store, cut, err);
+    return code ? code : store_reset_first(store, cut->at, err);
+}
+
+/*
+ * And to the rest, once queues and index follow the log. *from: where dispatching begins. A
+ * deletion that was forgotten makes its topic's records count again, wherever they are.
+ */
+static enum tern_code finish_derived_cut(struct store *store, int64_t *from, struct tern_error *err)
+{
+    enum tern_code code = TERN_OK;
+    bool again = false;
+    if (store->cut.kind == CUT_BEGIN)
+        code = store_reset_derived(store, err);
+    else if (store->cut.kind == CUT_END)
+        code = deletions_cut(store->deletions, store->cut.at, store->recovery.log_min, &again, err);
+    if (!code && again)
+        *from = store->recovery.log_min;
+    return code;
+}
+
+/* All is as the cut wanted it. The records that come next may be older than what was cut. */
+static enum tern_code end_cut(struct store *store, struct tern_error *err)
+{
+    struct checkpoint *checkpoint = &store->checkpoint;
+    char path[FS_PATH_BYTES];
+    if (store->cut.kind == CUT_NONE)
+        return TERN_OK;
+    int64_t last_ms = atomic_load(&store->log->last_store_ms);
+    *checkpoint = (struct checkpoint){
+        .physic_ms = checkpoint->physic_ms < last_ms ? checkpoint->physic_ms : last_ms};
+    enum tern_code code = store_path(store, "checkpoint", path, err);
+    if (!code)
+        code = checkpoint_write(store->env, path, checkpoint, err);
+    return code ? code : cut_intent_clear(store->env, store->root, err);
+}
+
+/*
+ * Queues of a deleted topic that are still there: the crash came between the note and their
+ * removal.
+ */
+static enum tern_code drop_deleted(struct store *store, int64_t *from, struct tern_error *err)
+{
+    size_t count = 0;
+    uint64_t version = 0;
+    struct store_deletion *list = deletions_copy(store->deletions, -1, &count, &version);
+    enum tern_code code = list ? TERN_OK : error_set(err, TERN_NO_MEMORY, "no memory");
+    for (size_t i = 0; i < count && !code; i++) {
+        if (!queue_table_has_before(store->queues, list[i].topic, list[i].position))
+            continue;
+        code = queue_table_delete_topic(store->queues, list[i].topic, err);
+        if (list[i].position < *from)
+            *from = list[i].position;
+    }
+    free(list);
     return code;
 }
 
@@ -79,8 +162,15 @@ enum tern_code store_recover_log(struct store *store, struct tern_error *err)
     struct flush_mark_value mark;
     if (!code)
         code = flush_mark_read(store->env, path, &mark, err);
+    if (!code)
+        code = finish_log_cut(store, err);
     if (code)
         return code;
+    if (store->cut.kind != CUT_NONE) { /* what was behind is gone on purpose */
+        mark.flushed = mark.flushed < store->cut.at ? mark.flushed : store->cut.at;
+        mark.indexed = store->cut.kind == CUT_END ? mark.indexed : 0;
+        input.clean = false;
+    }
     input.mark_known = mark.known;
     input.mark = mark.flushed;
     struct recovery_result result;
@@ -125,7 +215,7 @@ static enum tern_code recover_index(struct store *store, int64_t *from, struct t
     int64_t indexed = 0;
     enum tern_code code = index_service_load(store->index, &input, &state, err);
     if (!code && state == INDEX_LOST && store->mark)
-        code = write_mark(store, recovery->log_end, 0, err);
+        code = store_write_mark(store, recovery->log_end, 0, err);
     if (!code)
         code = index_service_mend(store->index, &input, &indexed, err);
     if (code || state == INDEX_WHOLE)
@@ -161,12 +251,18 @@ enum tern_code store_recover_derived(struct store *store, struct tern_error *err
     code = recover_index(store, &from, err);
     if (code || store->options.read_only)
         return code;
+    code = finish_derived_cut(store, &from, err);
+    if (!code)
+        code = drop_deleted(store, &from, err);
+    if (code)
+        return code;
     if (from < recovery->log_min)
         from = recovery->log_min;
     struct dispatcher_options options = {
         .log = store->log,
         .queues = store->queues,
         .index = store->index,
+        .deletions = store->deletions,
         .observer = store->options.observer,
         .on_error = on_dispatch_error,
         .arg = store,
@@ -176,6 +272,8 @@ enum tern_code store_recover_derived(struct store *store, struct tern_error *err
         return error_set(err, code, "%s: cannot start the dispatcher", store->root);
     code = dispatcher_replay(store->dispatcher, from, recovery->log_end,
                              &recovery->replayed_records, err);
+    if (!code)
+        code = end_cut(store, err);
     if (!code)
         queue_table_settle(store->queues);
     return code;

@@ -51,7 +51,7 @@ void store_status(struct store *store, struct store_status *out)
     out->min_phys = commit_log_min(store->log);
     out->flushed = commit_log_flushed(store->log);
     out->appended = commit_log_end(store->log);
-    out->dispatched = out->appended;
+    out->dispatched = commit_log_whole(store->log);
     out->dispatch_limit = INT64_MAX;
     if (store->dispatcher) {
         out->dispatched = dispatcher_position(store->dispatcher);
@@ -120,6 +120,8 @@ void store_refusal_text(struct store *store, enum tern_code code, char *out, siz
     else if (code == TERN_LIMIT)
         snprintf(out, size, "%d requests or %d bytes wait for the log already", APPEND_REQUESTS_MAX,
                  APPEND_BYTES_MAX);
+    else if (commit_log_whole(store->log) < commit_log_end(store->log))
+        snprintf(out, size, "%s: the log is a copy that ends inside a record", store->root);
     else if (segment_code != TERN_OK)
         snprintf(out, size, "%s: the next segment cannot be made: %s", store->root,
                  tern_code_text((enum tern_code)segment_code));

@@ -160,7 +160,9 @@ TERN_API enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *con
                                                   struct tern_error *err);
 /*
  * Pulls up to max_messages (1…1024) from an offset, waiting at the broker up to wait_ms (0: not at
- * all, at most 60,000) for something to come. expression as in subscribe.
+ * all, at most 60,000) for something to come. expression as in subscribe. While the queue's master
+ * is away a slave serves the same offsets; when that is behind, the result is NO_NEW_MSG at the
+ * offset asked for, never a correction.
  */
 TERN_API enum tern_code
 tern_pull_consumer_pull(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
@@ -189,7 +191,8 @@ TERN_API enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *con
                                                   const struct tern_queue *queue, int64_t store_ms,
                                                   int64_t *offset, struct tern_error *err);
 /* The group's progress: TERN_QUERY_NOT_FOUND when it has none; other errors mean unknown, never
- * "none". */
+ * "none": TERN_PROGRESS_UNKNOWN while the master is away or recovers and no slave can tell, to be
+ * asked again. */
 TERN_API enum tern_code tern_pull_consumer_committed(struct tern_pull_consumer *consumer,
                                                      const struct tern_queue *queue,
                                                      int64_t *offset, struct tern_error *err);

@@ -82,8 +82,10 @@ TERN_API void tern_producer_destroy(struct tern_producer *producer); /* shuts do
  * Sends and waits for the broker's answer, at most the send timeout. TERN_OK: result->status tells
  * whether flush and replica were confirmed too (a status other than TERN_OK is stored but not
  * confirmed). Errors: TOPIC_NOT_EXIST, MESSAGE_ILLEGAL, TOO_LARGE, NO_PERMISSION,
- * SERVICE_NOT_AVAILABLE (disk full, read-only), UNREACHABLE, TIMEOUT and CONNECTION_LOST (stored or
- * not: unknown), STATE. The message stays the caller's; it gets its message id.
+ * SERVICE_NOT_AVAILABLE (disk full, read-only, recovering), UNREACHABLE (not sent; also when none
+ * of the topic's broker sets has a master now: slaves take no messages; try again), TIMEOUT and
+ * CONNECTION_LOST (stored or not: unknown), STATE. The message stays the caller's; it gets its
+ * message id.
  */
 TERN_API enum tern_code tern_producer_send(struct tern_producer *producer,
                                            struct tern_message *message,

@@ -17,6 +17,7 @@
     X(CONSUMER)         /* a push consumer's queues and windows */                                 \
     X(PRODUCER)         /* a producer's per-queue send order */                                    \
     X(NAMESRV)          /* route tables, KV */                                                     \
+    X(BROKER_FILES)     /* one writer of a table's file at a time */                               \
     X(BROKER_TABLES)    /* topics, groups */                                                       \
     X(BROKER_MEMBERS)   /* clients, subscriptions */                                               \
     X(BROKER_OFFSETS)   /* consumer offsets */                                                     \
@@ -29,6 +30,7 @@
     X(HA_REPLICA)       /* copying another's log */                                                \
     X(HA_SOURCE)        /* sessions, in-sync set */                                                \
     X(HA_EPOCHS)        /* the list of epochs */                                                   \
+    X(HA_TASK)          /* whether replication's task runs */                                      \
     X(LONG_POLL)        /* one shard of parked pulls */                                            \
     X(ACK_WAIT)         /* sends waiting for flush or replication */                               \
     X(STORE_TEND)       /* one flush, expiry or removal of consume queues at a time */             \

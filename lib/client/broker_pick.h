@@ -3,13 +3,16 @@
  * be reached, else another of the same brokerName. Every address of a set serves the same offsets,
  * so that a pull may go on at any of them.
  *
- *   wanted id ──► up, or never failed? ──yes──► it
+ *   wanted id ──► not known to be away, nor shunned? ──yes──► it
  *                     │ no
  *                     ▼
- *   next in order (wanted + 1, then by id) … all failed: the first, it may be back
+ *   next in order (second wanted, wanted + 1, then by id) … none is good: the first that is only
+ *   shunned, else the first, it may be back; the choice says so
  *
- * An address that failed is remembered in a short list, and comes back into use when its connection
- * is up again and its penalty has passed.
+ * Two memories of failures. An address where a call found nobody, or silence, is remembered for
+ * everybody in a short list, and comes back into use when its connection is up again and its
+ * penalty has passed. An id that answered, but not with what was wanted (a slave that is behind, a
+ * master that recovers), is shunned for a while by whoever asked: a queue, or one question.
  */
 #ifndef CLIENT_BROKER_PICK_H
 #define CLIENT_BROKER_PICK_H
@@ -19,7 +22,8 @@
 
 enum {
     FAILED_ADDRESSES_MAX = 64, /* the oldest is forgotten first */
-    HUNG_PENALTY_MS = 10000    /* after a time-out: connected, but silent */
+    HUNG_PENALTY_MS = 10000,   /* after a time-out: connected, but silent */
+    SETTLED_MS = 5000 /* after so long a client's peers have found a broker that came back */
 };
 
 struct failed_addresses {
@@ -37,38 +41,70 @@ void failed_addresses_fini(struct failed_addresses *failed);
  */
 void failed_addresses_note(struct failed_addresses *failed, const char *address,
                            enum tern_code code, int64_t now_ns);
-/* Whether the code means that another address may do better. */
+/* Remembered until then whatever its connection does: it answered that it cannot. @thread any */
+void failed_addresses_decline(struct failed_addresses *failed, const char *address,
+                              int64_t until_ns);
+/* Whether the code means that nobody was reached there. */
 bool code_means_unreachable(enum tern_code code);
+/* Whether the code means that another address of the set may do better: also busy, stopping,
+ * recovering, progress not known there. */
+bool code_means_elsewhere(enum tern_code code);
+
+/* ---- shunned ids; protected by whoever owns them ---- */
+
+enum { SHUNNED_MAX = 8 };
+
+struct broker_shuns {
+    struct {
+        int64_t id;
+        int64_t until_ns; /* 0: free */
+    } items[SHUNNED_MAX];
+};
+
+/* Not this id before until_ns (SCHED_NEVER allowed); the one that ends first makes room. */
+void broker_shun(struct broker_shuns *shuns, int64_t id, int64_t until_ns);
+
+/* ---- choosing ---- */
+
+struct broker_wish {
+    int64_t id;                       /* wanted; 0: the master */
+    int64_t second_id;                /* preferred after that; as id when there is none */
+    bool master_only;                 /* nothing but id 0 will do */
+    bool settled;                     /* rather one that was connected for a while already */
+    const struct broker_shuns *shuns; /* may be NULL */
+};
 
 struct broker_choice {
     struct rpc_peer *peer; /* the caller's: rpc_peer_unref() */
     int64_t broker_id;
-    bool has_others; /* the set has further addresses */
+    bool good;        /* neither known to be away nor shunned */
+    int64_t again_ns; /* not good, but only shunned: until then; else 0 */
 };
 
 /*
- * A peer of brokerName in the route. master_only: nothing but id 0 will do. TERN_UNREACHABLE with a
- * text when the route has no such address. @thread any @locks takes:CONSUMER
+ * A peer of brokerName in the route. TERN_UNREACHABLE with a text when the route has no address
+ * that will do. Those that are away are dialled anew. @thread any @locks takes:CONSUMER
  */
 MUST_CHECK enum tern_code broker_pick(struct instance *instance, struct failed_addresses *failed,
                                       const struct route *route, const char *broker_name,
-                                      int64_t wanted_id, bool master_only,
-                                      struct broker_choice *out, struct tern_error *err);
+                                      const struct broker_wish *wish, struct broker_choice *out,
+                                      struct tern_error *err);
 /* The same with the cached route of a topic; asks for the route again when it does not help. */
 MUST_CHECK enum tern_code broker_pick_cached(struct instance *instance,
                                              struct failed_addresses *failed,
-                                             const struct tern_queue *queue, int64_t wanted_id,
-                                             bool master_only, struct broker_choice *out,
-                                             struct tern_error *err);
+                                             const struct tern_queue *queue,
+                                             const struct broker_wish *wish,
+                                             struct broker_choice *out, struct tern_error *err);
 
 /*
- * Asks the master of brokerName and waits; when it cannot be reached, the other addresses of the
- * set. *out is the caller's: the answer, also of a refusal, or NULL. @thread not-link @locks none
+ * Asks the master of brokerName and waits; when that cannot be reached or cannot tell, the other
+ * addresses of the set. *out is the caller's: the answer, also of a refusal, or NULL; *answered_id
+ * (may be NULL) whose it is. @thread not-link @locks none
  */
 MUST_CHECK enum tern_code broker_ask(struct instance *instance, struct failed_addresses *failed,
                                      const struct route *route, const char *broker_name,
                                      TernRequest *request, struct rpc_call **out,
-                                     struct tern_error *err);
+                                     int64_t *answered_id, struct tern_error *err);
 
 /* ---- suggestions: which broker id to ask for a queue ---- */
 

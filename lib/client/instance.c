@@ -22,7 +22,7 @@
 #include <string.h>
 
 enum { TASK_SLEEP_MAX_MS = 30000, CONNECT_WAIT_MS = 1000 };
-enum { RECONNECT_MIN_MS = 50, RECONNECT_MAX_MS = 3000 };
+enum { RECONNECT_MIN_MS = 50, RECONNECT_MAX_MS = 3000, SILENCE_MS = 1000 };
 
 int64_t instance_now(const struct instance *instance)
 {
@@ -283,6 +283,7 @@ static int64_t instance_step(void *arg, int64_t now_ns)
     brokers_update(instance);
     next_ns = earlier(next_ns, heartbeat_step(instance, now_ns));
     next_ns = earlier(next_ns, client_events_step(instance, now_ns));
+    next_ns = earlier(next_ns, timers_step(instance, now_ns));
     route_cache_tell_consumers(instance);
     call_marked_consumers(instance);
     lock_acquire(&instance->lock);
@@ -325,6 +326,7 @@ enum tern_code instance_create(const struct env *env, struct link *link, const c
         .connect_wait_ms = CONNECT_WAIT_MS,
         .reconnect_min_ms = RECONNECT_MIN_MS,
         .reconnect_max_ms = RECONNECT_MAX_MS,
+        .silence_ms = SILENCE_MS,
         .client_id = instance->client_id,
         .arg = instance,
         .on_peer_state = on_peer_state,
@@ -353,6 +355,7 @@ void instance_destroy(struct instance *instance)
     ENSURE(!instance->consumers && !instance->producers);
     lock_release(&instance->lock);
     task_stop(task);
+    timers_fini(instance);
     brokers_fini(instance);
     if (instance->rpc)
         rpc_client_destroy(instance->rpc);

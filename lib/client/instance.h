@@ -88,6 +88,21 @@ void instance_remove_producer(struct instance *instance, const char *group);
 /* Beats to all brokers now; waits for the answers up to timeout_ms when it is not 0. */
 void instance_heartbeat_now(struct instance *instance, int64_t timeout_ms);
 
+/* ---- waiting before another try ---- */
+
+/* A one-shot timer in its owner's memory, until done was called. */
+struct instance_timer {
+    struct instance_timer *next;
+    int64_t due_ns;
+    /* code TERN_OK: it is time; TERN_CANCELED: the instance ends. @thread the instance's task, or
+     * who destroys the instance @locks none; must not wait */
+    void (*done)(struct instance_timer *timer, enum tern_code code);
+};
+/* true: done will be called, exactly once. false: the instance is stopping. @thread any @locks none
+ */
+MUST_CHECK bool instance_timer_start(struct instance *instance, struct instance_timer *timer,
+                                     int64_t due_ns);
+
 /* ---- routes ---- */
 
 struct route_broker {

@@ -9,6 +9,7 @@
  *   brokers.c            the table of broker addresses
  *   heartbeat.c          heartbeats and goodbyes
  *   events.c             parked WaitEvents
+ *   timers.c             one-shot timers of those who wait before they try again
  *
  * One lock (CLIENT) protects both tables and the members; it is never held across a call into rpc
  * or into a consumer. Everything slow is asynchronous: the task starts calls, their callbacks note
@@ -37,7 +38,10 @@ enum {
     ROUTE_TOPICS_MAX = 65536,
     ROUTE_FETCHES_MAX = 64, /* of the task's own refreshing, at a time */
     ROUTE_REFRESH_LEAST_MS = 100,
-    ROUTE_RETRY_MS = 3000,  /* after an answer that nobody gave */
+    ROUTE_RETRY_MS = 3000,            /* after an answer that nobody gave */
+    ROUTE_MASTERLESS_MS = 1000,       /* while a set has no master: it may be back any moment… */
+    ROUTE_MASTERLESS_LATER_MS = 5000, /* …and after ROUTE_MASTERLESS_LONG_MS of that */
+    ROUTE_MASTERLESS_LONG_MS = 120000,
     ROUTE_IDLE_MS = 600000, /* a topic nobody asked for that long is forgotten */
     BROKER_ADDRESSES_MAX = 4096,
     PRODUCER_GROUPS_MAX = 1024,
@@ -71,6 +75,7 @@ struct topic_entry {
     int64_t asked_ns; /* when the last fetch began */
     int64_t due_ns;   /* of the next one */
     int64_t used_ns;
+    int64_t masterless_ns; /* since when a set of the route has no master; 0: all have one */
     struct route_waiter *waiters;
 };
 
@@ -131,6 +136,7 @@ struct instance {
     uint32_t consumer_count;
     struct producer_group *producers;
     uint32_t producer_count;
+    struct instance_timer *timers; /* by due time */
 
     _Atomic uint64_t route_generation; /* grows with every change of any route */
 };
@@ -170,6 +176,8 @@ MUST_CHECK enum tern_code route_create(const char *topic, const Tern__Wire__Rout
                                        int64_t now_ns, struct route **out, struct tern_error *err);
 struct route *route_ref(struct route *route);
 bool route_equal(const struct route *a, const struct route *b);
+/* Whether a set that has queues of the topic has no master. */
+bool route_lacks_master(const struct route *route);
 
 /* ---- route_cache.c ---- */
 /*
@@ -214,6 +222,12 @@ struct members {
 };
 MUST_CHECK enum tern_code members_describe(struct instance *instance, struct members *members);
 void members_release(struct instance *instance, struct members *members);
+
+/* ---- timers.c ---- */
+/* Ends those whose time has come; returns the next deadline. @thread the task's */
+int64_t timers_step(struct instance *instance, int64_t now_ns);
+/* Cancels the rest. After the task has stopped; while the instance is stopping none are added. */
+void timers_fini(struct instance *instance);
 
 /* ---- events.c ---- */
 /* Parks a WaitEvents at every broker address when there are consumers. */

@@ -62,7 +62,8 @@ static void on_sent_back(struct rpc_call *call, void *arg)
     struct rpc_peer *peer = call->user;
     enum tern_code code = rpc_call_result(call);
     int64_t offset = tern_message_queue_offset(chunk->messages[0]);
-    if (code == TERN_OK) {
+    /* Without a slave the master alone counts; once more each time would be copies without end. */
+    if (code == TERN_OK || code == TERN_SLAVE_NOT_AVAILABLE) {
         counter_add(&consumer->sent_back, 1);
         window_mark(&queue->window, offset);
         push_chunk_unref(chunk);
@@ -87,10 +88,11 @@ static enum tern_code send_back_start(struct push_chunk *chunk, int32_t delay_le
     struct push_queue *queue = chunk->queue;
     struct tern_push_consumer *consumer = queue->consumer;
     const struct tern_message *message = chunk->messages[0];
+    const struct broker_wish wish = {.master_only = true};
     struct broker_choice choice;
     struct rpc_call *call;
-    enum tern_code code = broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, 0,
-                                             true, &choice, NULL);
+    enum tern_code code =
+        broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, &wish, &choice, NULL);
     if (code != TERN_OK)
         return code;
     code = rpc_call_create(choice.peer, 0, &call);

@@ -35,6 +35,7 @@ enum {
     PRODUCER_LANES_MAX = 65536,
     PRODUCER_BROKERS_MAX = 4096,
     AVOID_BROKER_MS = 30000,
+    AVOID_REFUSING_MS = 1000, /* one that does not accept writes now, e.g. a master that recovers */
     DEFAULT_TOPIC_QUEUES = 4,
     DEFAULT_SEND_TIMEOUT_MS = 3000,
     DEFAULT_RETRIES = 2,
@@ -185,9 +186,9 @@ enum tern_code publish_no_queue(const struct publish *publish, const char *topic
                                 struct tern_error *err);
 MUST_CHECK enum tern_code send_broker_get(struct tern_producer *producer, const char *name,
                                           struct send_broker **out);
-/* Notes that a broker failed; connection: its peer went or cannot be reached. */
+/* Notes that a broker failed with `code`: it is avoided until it is up, or for a time. */
 void send_broker_failed(struct tern_producer *producer, struct send_broker *broker,
-                        bool connection);
+                        enum tern_code code);
 void producer_tables_fini(struct tern_producer *producer);
 /*
  * Blocks for the topic's publish, by the default topic's when it does not exist and that is

@@ -6,8 +6,9 @@
  * need. The cache's generation number tells cheaply whether anything changed.
  *
  * Choosing is round robin over all queues, as RocketMQ does it, passing over the broker that this
- * send has just failed at and those that are avoided: a broker whose connection failed until it is
- * up again, one that did not answer in time for 30 s. When only such are left, any queue serves.
+ * send has just failed at and those that are avoided: a broker whose master is known to be away
+ * until it is up again, one that did not answer in time for 30 s, one that takes no writes now for
+ * a second. When only such are left, any queue serves. Slaves are never written to.
  *
  * Invariant: a publish holds its route, so that the cache goes on refreshing the topic.
  *
@@ -16,6 +17,7 @@
  */
 #include "client/producer_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,16 +69,23 @@ enum tern_code send_broker_get(struct tern_producer *producer, const char *name,
     return row ? TERN_OK : full ? TERN_LIMIT : TERN_NO_MEMORY;
 }
 
-void send_broker_failed(struct tern_producer *producer, struct send_broker *broker, bool connection)
+void send_broker_failed(struct tern_producer *producer, struct send_broker *broker,
+                        enum tern_code code)
 {
     int64_t now_ns = clock_mono_ns(producer->env->clock);
+    bool connection = code == TERN_UNREACHABLE || code == TERN_CONNECTION_LOST;
+    int64_t avoid_ms = code == TERN_SERVICE_NOT_AVAILABLE ? AVOID_REFUSING_MS : AVOID_BROKER_MS;
     atomic_store(&broker->avoid_until_up, connection);
-    atomic_store(&broker->avoid_until_ns, now_ns + ms_to_ns(AVOID_BROKER_MS));
+    atomic_store(&broker->avoid_until_ns, now_ns + ms_to_ns(avoid_ms));
 }
 
 static bool avoided(struct tern_producer *producer, const struct publish_broker *target)
 {
     struct send_broker *broker = target->broker;
+    if (target->peer && rpc_peer_down(target->peer)) {
+        rpc_peer_retry_now(target->peer);
+        return true;
+    }
     int64_t until_ns = atomic_load_explicit(&broker->avoid_until_ns, memory_order_relaxed);
     if (until_ns == 0)
         return false;
@@ -297,22 +306,53 @@ struct publish *publish_current(struct tern_producer *producer, struct send_topi
     return made;
 }
 
+/* "broker-a: ids 1, 2; broker-b: id 1", cut with dots when there is no room. */
+static void describe_sets(const struct route *route, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < route->broker_count; i++) {
+        const struct route_broker *broker = &route->brokers[i];
+        char set[320];
+        size_t len = (size_t)snprintf(set, sizeof set, "%s%s: %s", i ? "; " : "", broker->name,
+                                      broker->address_count == 0   ? "nobody"
+                                      : broker->address_count == 1 ? "id"
+                                                                   : "ids");
+        for (size_t k = 0; k < broker->address_count && len + 24 < sizeof set; k++)
+            len += (size_t)snprintf(set + len, sizeof set - len, "%s %lld", k ? "," : "",
+                                    (long long)broker->addresses[k].id);
+        if (used + len + sizeof "; …" > size) {
+            snprintf(text + used, size - used, "; …");
+            return;
+        }
+        memcpy(text + used, set, len + 1);
+        used += len;
+    }
+}
+
 enum tern_code publish_no_queue(const struct publish *publish, const char *topic,
                                 struct tern_error *err)
 {
     const struct route *route = publish->route;
     bool writable = false;
-    for (size_t i = 0; i < route->data_count; i++)
-        writable =
-            writable || (route->data[i].perm & PERM_WRITE && route->data[i].write_queues > 0);
+    for (size_t i = 0; i < route->data_count; i++) {
+        const struct route_queue_data *data = &route->data[i];
+        /* Without a master the nameserver shows no write permission: that is not what is wrong. */
+        bool headless =
+            !route_broker_address(&route->brokers[data->broker], MASTER_ID, false, NULL);
+        writable = writable || (data->write_queues > 0 && (headless || data->perm & PERM_WRITE));
+    }
     if (publish->from_default_topic || !writable)
         return error_set(
             err, publish->from_default_topic ? TERN_TOPIC_NOT_EXIST : TERN_NO_PERMISSION,
             "topic %s: no broker %s", topic,
             publish->from_default_topic ? "has it or may create it" : "allows writing to it");
+    char sets[256];
+    describe_sets(route, sets, sizeof sets);
     return error_set(err, TERN_UNREACHABLE,
-                     "topic %s: none of its brokers has a master now (e.g. %s)", topic,
-                     route->brokers[0].name);
+                     "topic %s: no master to write to; of its broker sets (%s) only slaves are "
+                     "there, which are read from only: bring a master back, then send again",
+                     topic, sets);
 }
 
 enum tern_code publish_wait(struct tern_producer *producer, struct send_topic *topic,

@@ -262,9 +262,8 @@ static void note_failure(struct send *send, const struct rpc_call *call, enum te
               error_text(&call->error, code));
     fail(send, code);
     send->last_broker = target->broker;
-    if (call->status != TERN_OK)
-        send_broker_failed(send->producer, target->broker,
-                           code == TERN_UNREACHABLE || code == TERN_CONNECTION_LOST);
+    if (call->status != TERN_OK || code == TERN_SERVICE_NOT_AVAILABLE)
+        send_broker_failed(send->producer, target->broker, code);
     instance_route_refresh(send->producer->instance, send->topic->name);
 }
 

@@ -52,6 +52,7 @@ void push_unref(struct tern_push_consumer *consumer)
     }
     push_pool_fini(consumer);
     failed_addresses_fini(&consumer->failed);
+    failed_addresses_fini(&consumer->declined);
     lock_fini(&consumer->lock);
     consumer->magic = 0;
     free(consumer);
@@ -322,6 +323,7 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
     }
     lock_init(&consumer->lock, LOCK_CONSUMER);
     failed_addresses_init(&consumer->failed);
+    failed_addresses_init(&consumer->declined);
     snprintf(consumer->retry_topic, sizeof consumer->retry_topic, "%s%s", RETRY_TOPIC_PREFIX,
              options->group);
     struct instance_options instance;

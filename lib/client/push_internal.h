@@ -3,6 +3,7 @@
  *
  *   push_consumer.c   life cycle, subscriptions, the control task
  *   rebalance.c       which queues are ours: sharing, their objects, the round over them
+ *   push_members.c    asking who is in the group
  *   push_offsets.c    where a queue begins, and its progress at the broker
  *   push_pull.c       one pull under way per queue, answers into the window and to the pool
  *   push_consume.c    the pool: messages that wait, workers, listeners
@@ -58,7 +59,12 @@ enum {
     PULL_TIMEOUT_MS = 30000,
     FLOW_PAUSE_MS = 50,
     ERROR_PAUSE_MS = 3000,
-    ELSEWHERE_PAUSE_MS = 50, /* before trying another address of the set */
+    ELSEWHERE_PAUSE_MS = 50, /* before the second try of another address of the set */
+    ELSEWHERE_MAX_MS = 1000, /* what such pauses grow to */
+    SLAVE_SUSPEND_MS = 1000, /* how long a slave holds a pull: then the master is looked for */
+    MASTER_LOOK_MS = 1000,   /* between looks for the master of a queue read at a slave */
+    REFUSED_MS = 1000,       /* who refused to serve is not asked again sooner */
+    START_ASK_MS = 200,      /* between questions where to begin; grows to ELSEWHERE_MAX_MS */
     BROKER_FLOW_PAUSE_MS = 20,
     QUICK_ANSWER_MS = 50, /* "nothing new" sooner than that was not a long poll */
     REBALANCE_MS = 20000,
@@ -108,6 +114,7 @@ struct push_topic {
     struct push_filter *filter; /* consumer->lock; NULL: not subscribed now */
     /* consumer->lock: the call's answer on its way to the control task */
     bool asking, answered;
+    bool elsewhere;              /* failed at this address; another of the set may know */
     struct push_members *answer; /* NULL: failed */
     /* the control task's */
     size_t next_broker; /* whom to ask */
@@ -154,7 +161,10 @@ struct push_queue {
     int64_t next_offset; /* of the next pull */
     int64_t newest;      /* highest offset delivered, -1: none */
     int64_t suggested_id;
-    int64_t asked_id; /* broker id that the call under way went to */
+    int64_t asked_id;    /* broker id that the call under way went to */
+    int64_t peer_wanted; /* the suggestion that `peer` was chosen for */
+    int64_t look_ns;     /* when to choose anew, since peer is not the one wanted */
+    struct broker_shuns shuns;
     struct offset_version version;
     _Atomic int64_t active_ns; /* the loop's last sign of life */
     int64_t pulled_ns;         /* start of the call under way */
@@ -238,7 +248,9 @@ struct tern_push_consumer {
     _Atomic bool rebalance_wanted, commit_wanted;
     int64_t rebalance_due_ns, commit_due_ns, expire_due_ns; /* the control task's */
 
-    struct failed_addresses failed;
+    struct failed_addresses failed;   /* for questions about one queue */
+    struct failed_addresses declined; /* for commits and members */
+    _Atomic unsigned commit_failures; /* in a row */
     struct push_pool pool;
 
     _Atomic uint64_t pulled, consumed, failed_messages, sent_back, duplicates, flow_controlled;
@@ -278,12 +290,24 @@ void push_queue_position(struct push_queue *queue, int64_t offset, int64_t commi
                          const Tern__Wire__OffsetVersion *version);
 /* Hands the queue back to the control task, due in delay_ms. @thread the state's owner */
 void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t delay_ms);
-/* Growing pause for the failures counted: first_ms, doubled each time, up to ERROR_PAUSE_MS. */
-int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms);
+/* Growing pause for the failures counted: first_ms, doubled each time, up to most_ms. */
+int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms, int64_t most_ms);
+/* Not at the broker id that was asked last, for shun_ms: the next choice is another one, the master
+ * before all. @thread the state's owner @locks takes:CONSUMER */
+void push_queue_leave_address(struct push_queue *queue, int64_t shun_ms);
 /* The peer of the last pull, taken out; the caller's, may be NULL. @locks takes:CONSUMER */
 struct rpc_peer *push_queue_take_peer(struct push_queue *queue);
 /* All queues whose time has come. @thread control */
 int64_t push_queues_step(struct tern_push_consumer *consumer, int64_t now_ns);
+
+/* ---- push_members.c ---- */
+
+/* TERN_OK: asked; the answer will be with the topic, and the control task woken. @thread control */
+MUST_CHECK enum tern_code push_members_ask(struct push_topic *topic, const struct route *route,
+                                           struct tern_error *err);
+/* What a question not about one queue came to at that address. @thread any */
+void push_note_declined(struct tern_push_consumer *consumer, const struct rpc_peer *peer,
+                        enum tern_code code);
 
 /* ---- push_pull.c ---- */
 

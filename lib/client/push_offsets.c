@@ -6,7 +6,8 @@
  *                   │        last    max offset      retry topic: 0
  *                   │        first   0
  *                   │        time    SearchOffset    retry topic: max offset
- *                   └──► anything else: unknown, asked again; nothing pulled, nothing committed
+ *                   └──► anything else: unknown, another address of the set is asked, then all
+ *                        again, every 200 ms growing to 1 s; nothing pulled, nothing committed
  *
  * "No progress" and "cannot tell" never share a value: only the master's QUERY_NOT_FOUND lets the
  * policy decide. A negative offset in an answer is an error.
@@ -18,8 +19,10 @@
  * Invariants: committed <= left edge; what is acknowledged within a version only grows.
  *
  * Threads: asking and committing by the control task (or by shutdown, when it has stopped), answers
- * on the link's threads. Failure modes: a commit that fails is made again at the next interval, at
- * another address of the set when the master cannot be reached.
+ * on the link's threads. Failure modes: an address that cannot tell where to begin is not asked
+ * again for a while, the others of the set are; a commit that is not answered with success is made
+ * again: once at once at another address of the set, when the master is away or does not take it,
+ * else at the next interval.
  */
 #include "client/push_internal.h"
 
@@ -40,11 +43,13 @@ static void ask_later(struct push_queue *queue, enum tern_code code, const char 
                       const char *reason)
 {
     struct tern_push_consumer *consumer = queue->consumer;
-    int64_t pause_ms = push_queue_backoff_ms(queue, 100);
-    log_warn(consumer->env->log, "consumer_start_offset_unknown",
-             "group=%s topic=%s broker=%s queue=%d asked=%s code=%s reason=\"%s\" retry_ms=%lld",
-             consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
-             what, tern_code_name(code), reason, (long long)pause_ms);
+    int64_t pause_ms = push_queue_backoff_ms(queue, START_ASK_MS, ELSEWHERE_MAX_MS);
+    if (queue->failures < 3 || queue->failures % 100 == 0)
+        log_warn(
+            consumer->env->log, "consumer_start_offset_unknown",
+            "group=%s topic=%s broker=%s queue=%d asked=%s code=%s reason=\"%s\" retry_ms=%lld",
+            consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
+            what, tern_code_name(code), reason, (long long)pause_ms);
     push_queue_yield(queue, QUEUE_NEW, pause_ms);
 }
 
@@ -56,8 +61,15 @@ static void start_asking(struct push_queue *queue, TernRequest *request, bool ma
     struct broker_choice choice;
     struct tern_error err = {.code = TERN_OK};
     struct rpc_call *call;
-    enum tern_code code = broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, 0,
-                                             master_only, &choice, &err);
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
+    const struct broker_wish wish = {.master_only = master_only, .shuns = &queue->shuns};
+    enum tern_code code =
+        broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, &wish, &choice, &err);
+    if (code == TERN_OK && !choice.good && choice.again_ns > now_ns) {
+        rpc_peer_unref(choice.peer);
+        push_queue_yield(queue, QUEUE_NEW, (choice.again_ns - now_ns) / 1000000 + 1);
+        return;
+    }
     if (code == TERN_OK)
         code = rpc_call_create(choice.peer, 0, &call);
     if (code != TERN_OK) {
@@ -73,6 +85,24 @@ static void start_asking(struct push_queue *queue, TernRequest *request, bool ma
     call->user = choice.peer; /* its reference */
     push_queue_ref(queue);
     rpc_call_start(call, request, 0, RPC_TIMEOUT_MS, done, queue);
+}
+
+/* The address could not tell: asks the next of the set, or, when all were asked, again in a while.
+ */
+static void ask_elsewhere(struct push_queue *queue, enum tern_code code, const char *what,
+                          const char *reason)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    int64_t shun_ms = push_queue_backoff_ms(queue, START_ASK_MS, ELSEWHERE_MAX_MS);
+    if (queue->failures < 3 || queue->failures % 100 == 0)
+        log_warn(consumer->env->log, "consumer_start_offset_unknown",
+                 "group=%s topic=%s broker=%s broker_id=%lld queue=%d asked=%s code=%s "
+                 "reason=\"%s\" times=%u",
+                 consumer->options.group, queue->id.topic, queue->id.broker_name,
+                 (long long)queue->asked_id, queue->id.queue_id, what, tern_code_name(code), reason,
+                 queue->failures);
+    push_queue_leave_address(queue, shun_ms);
+    push_queue_yield(queue, QUEUE_NEW, 0);
 }
 
 /* Common end of a callback: failed addresses and references. */
@@ -122,8 +152,8 @@ static void on_policy_answer(struct rpc_call *call, void *arg)
         if (offset >= 0)
             begin_at(queue, offset, -1, NULL);
         else
-            ask_later(queue, code == TERN_OK ? TERN_PROTOCOL : code, "range",
-                      error_text(&call->error, code));
+            ask_elsewhere(queue, code == TERN_OK ? TERN_PROTOCOL : code, "range",
+                          error_text(&call->error, code));
     }
     rpc_call_unref(call);
     push_queue_unref(queue);
@@ -176,8 +206,8 @@ static void on_progress(struct rpc_call *call, void *arg)
                     (struct offset_version){body->version->epoch, body->version->counter};
             begin_by_policy(queue);
         } else
-            ask_later(queue, code == TERN_OK ? TERN_PROTOCOL : code, "progress",
-                      error_text(&call->error, code));
+            ask_elsewhere(queue, code == TERN_OK ? TERN_PROTOCOL : code, "progress",
+                          error_text(&call->error, code));
     }
     rpc_call_unref(call);
     push_queue_unref(queue);
@@ -231,10 +261,10 @@ static size_t claim_list(struct push_queue *list, const char *broker_name, struc
     return op->count;
 }
 
-/* The next broker that has something to commit after the name given; false: none. @locks
- * takes:CONSUMER */
+/* The next broker that has something to commit after the name given; *pulled_id is where one of its
+ * queues was pulled from. false: none. @locks takes:CONSUMER */
 static bool next_broker(struct tern_push_consumer *consumer, const char *after,
-                        struct tern_queue *out)
+                        struct tern_queue *out, int64_t *pulled_id)
 {
     bool any = false;
     lock_acquire(&consumer->lock);
@@ -245,6 +275,7 @@ static bool next_broker(struct tern_push_consumer *consumer, const char *after,
                 (any && strcmp(queue->id.broker_name, out->broker_name) >= 0))
                 continue;
             *out = queue->id;
+            *pulled_id = queue->peer_id;
             any = true;
         }
     }
@@ -322,10 +353,18 @@ static void on_committed(struct rpc_call *call, void *arg)
                  consumer->options.group, op->items[0].queue->id.broker_name,
                  rpc_peer_address(op->peer), op->count, tern_code_name(code),
                  error_text(&call->error, code));
-        failed_addresses_note(&consumer->failed, rpc_peer_address(op->peer), code,
-                              clock_mono_ns(consumer->env->clock));
+        push_note_declined(consumer, op->peer, code);
     }
+    bool again = false;
+    if (!code_means_elsewhere(code))
+        atomic_store(&consumer->commit_failures, 0);
+    else /* once at another address at once, then at the usual pace */
+        again = atomic_fetch_add(&consumer->commit_failures, 1) == 0;
     op_finish(op, code, body);
+    if (again && push_state(consumer) == PUSH_RUNNING) {
+        atomic_store(&consumer->commit_wanted, true);
+        push_wake(consumer);
+    }
     rpc_call_unref(call);
     op_free(op);
 }
@@ -365,7 +404,8 @@ static void op_start(struct commit_op *op, Tern__Wire__CommitOffset *wire,
 }
 
 /* Commits the changed queues of one broker; true when there were too many for one request. */
-static bool commit_broker(struct tern_push_consumer *consumer, const struct tern_queue *any)
+static bool commit_broker(struct tern_push_consumer *consumer, const struct tern_queue *any,
+                          int64_t pulled_id)
 {
     struct {
         Tern__Wire__CommitOffset wire[COMMIT_QUEUES_MAX];
@@ -389,10 +429,11 @@ static bool commit_broker(struct tern_push_consumer *consumer, const struct tern
     lock_release(&consumer->lock);
     bool more = op->count == COMMIT_QUEUES_MAX;
 
+    const struct broker_wish wish = {.second_id = pulled_id};
     struct broker_choice choice;
     struct tern_error err;
     enum tern_code code =
-        broker_pick_cached(consumer->instance, &consumer->failed, any, 0, false, &choice, &err);
+        broker_pick_cached(consumer->instance, &consumer->declined, any, &wish, &choice, &err);
     if (code == TERN_OK) {
         op->peer = choice.peer;
         op_start(op, room->wire, room->pointers, room->versions);
@@ -413,8 +454,9 @@ static void commit_all(struct tern_push_consumer *consumer)
 {
     struct tern_queue queue = {.queue_id = 0};
     char after[sizeof queue.broker_name] = "";
-    while (next_broker(consumer, after, &queue)) {
-        if (!commit_broker(consumer, &queue))
+    int64_t pulled_id = 0;
+    while (next_broker(consumer, after, &queue, &pulled_id)) {
+        if (!commit_broker(consumer, &queue, pulled_id))
             memcpy(after, queue.broker_name, sizeof after);
     }
 }

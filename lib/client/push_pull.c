@@ -14,10 +14,16 @@
  * without a listener only when the answer of a broker has passed it; nothing that a slave says
  * moves a queue to an offset that no message led to.
  *
+ * Which address: the one that the broker suggests for this queue, usually the master. When that is
+ * away, refuses, or is a slave that does not have the offset (yet), another of the set serves the
+ * same offset; then the wanted one is looked for again every second, at the price of a choice per
+ * second, and a slave holds pulls no longer than that.
+ *
  * Failure modes: no answer or no connection → another address of the set at once, then with growing
- * pauses; errors → 3 s; answers without progress → growing pauses, so that no broker can make this
- * spin; an offset outside the queue → a new queue object at the corrected one, once nothing is in
- * flight.
+ * pauses; refused by a slave, or for now by the master → that address is shunned by this queue for
+ * a second; other errors → 3 s; answers without progress → growing pauses, so that no broker can
+ * make this spin; an offset outside the queue, says the master → a new queue object at the
+ * corrected one, once nothing is in flight; says a slave → the offset stands.
  */
 #include "client/push_internal.h"
 
@@ -87,12 +93,16 @@ static bool flow_paused(struct push_queue *queue)
 
 static void on_pulled(struct rpc_call *call, void *arg);
 
-/* The connection of the last pull when the broker wants no other; else NULL. The caller's. */
-static struct rpc_peer *same_peer(struct push_queue *queue)
+/*
+ * The connection of the last pull when the broker wants no other, or could not have it a moment
+ * ago; else NULL. The caller's.
+ */
+static struct rpc_peer *same_peer(struct push_queue *queue, int64_t now_ns)
 {
     lock_acquire(&queue->consumer->lock);
     struct rpc_peer *peer = NULL;
-    if (queue->peer && queue->peer_id == queue->suggested_id)
+    if (queue->peer && (queue->peer_id == queue->suggested_id ||
+                        (queue->peer_wanted == queue->suggested_id && now_ns < queue->look_ns)))
         peer = rpc_peer_ref(queue->peer);
     lock_release(&queue->consumer->lock);
     if (peer && !rpc_peer_up(peer)) {
@@ -103,8 +113,10 @@ static struct rpc_peer *same_peer(struct push_queue *queue)
 }
 
 /* Keeps the chosen peer for the next pulls. @locks takes:CONSUMER */
-static void keep_peer(struct push_queue *queue, const struct broker_choice *choice)
+static void keep_peer(struct push_queue *queue, const struct broker_choice *choice, int64_t now_ns)
 {
+    queue->peer_wanted = queue->suggested_id;
+    queue->look_ns = now_ns + ms_to_ns(MASTER_LOOK_MS);
     lock_acquire(&queue->consumer->lock);
     struct rpc_peer *old = queue->peer;
     bool dropped = atomic_load(&queue->dropped);
@@ -122,7 +134,7 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     struct rpc_call *call;
     enum tern_code code = rpc_call_create(peer, 0, &call);
     if (code != TERN_OK) {
-        push_queue_yield(queue, QUEUE_READY, push_queue_backoff_ms(queue, 100));
+        push_queue_yield(queue, QUEUE_READY, push_queue_backoff_ms(queue, 100, ERROR_PAUSE_MS));
         return;
     }
     lock_acquire(&consumer->lock);
@@ -140,7 +152,7 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     pull.queue_id = queue->id.queue_id;
     pull.offset = queue->next_offset;
     pull.max_count = consumer->options.pull_batch;
-    pull.suspend_timeout_ms = PULL_SUSPEND_MS;
+    pull.suspend_timeout_ms = queue->asked_id == 0 ? PULL_SUSPEND_MS : SLAVE_SUSPEND_MS;
     pull.commit_offset = window_left(&queue->window);
     pull.has_commit = pull.commit_offset > 0;
     pull.has_subscription = true;
@@ -157,6 +169,30 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     rpc_call_start(call, &request, 0, PULL_TIMEOUT_MS, on_pulled, queue);
 }
 
+/* An address to pull from, the caller's; NULL: the queue was handed over, to look again later. */
+static struct rpc_peer *choose_peer(struct push_queue *queue)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
+    const struct broker_wish wish = {.id = queue->suggested_id, .shuns = &queue->shuns};
+    struct broker_choice choice;
+    struct tern_error err;
+    if (broker_pick_cached(consumer->instance, &consumer->failed, &queue->id, &wish, &choice,
+                           &err) != TERN_OK) {
+        log_warn(consumer->env->log, "consumer_pull_nowhere", "group=%s queue=%d reason=\"%s\"",
+                 consumer->options.group, queue->id.queue_id, err.text);
+        push_queue_yield(queue, QUEUE_READY, push_queue_backoff_ms(queue, 100, ELSEWHERE_MAX_MS));
+        return NULL;
+    }
+    if (!choice.good && choice.again_ns > now_ns) {
+        rpc_peer_unref(choice.peer);
+        push_queue_yield(queue, QUEUE_READY, (choice.again_ns - now_ns) / 1000000 + 1);
+        return NULL;
+    }
+    keep_peer(queue, &choice, now_ns);
+    return choice.peer;
+}
+
 void push_queue_pull(struct push_queue *queue, bool may_choose)
 {
     struct tern_push_consumer *consumer = queue->consumer;
@@ -164,24 +200,15 @@ void push_queue_pull(struct push_queue *queue, bool may_choose)
         push_queue_yield(queue, QUEUE_READY, FLOW_PAUSE_MS);
         return;
     }
-    struct rpc_peer *peer = same_peer(queue);
+    struct rpc_peer *peer = same_peer(queue, clock_mono_ns(consumer->env->clock));
     if (!peer && !may_choose) {
         push_queue_yield(queue, QUEUE_READY, 0);
         return;
     }
-    if (!peer) {
-        struct broker_choice choice;
-        struct tern_error err;
-        if (broker_pick_cached(consumer->instance, &consumer->failed, &queue->id,
-                               queue->suggested_id, false, &choice, &err) != TERN_OK) {
-            log_warn(consumer->env->log, "consumer_pull_nowhere", "group=%s queue=%d reason=\"%s\"",
-                     consumer->options.group, queue->id.queue_id, err.text);
-            push_queue_yield(queue, QUEUE_READY, push_queue_backoff_ms(queue, 100));
-            return;
-        }
-        keep_peer(queue, &choice);
-        peer = choice.peer;
-    }
+    if (!peer)
+        peer = choose_peer(queue);
+    if (!peer)
+        return;
     queue->asked_id = queue->peer_id;
     start_pull(queue, peer);
     rpc_peer_unref(peer);
@@ -211,13 +238,9 @@ static int64_t pause_queue(struct push_queue *queue, int64_t pause_ms)
     return HANDED_OVER;
 }
 
-/* The same offset was answered again. */
-static int64_t no_progress(struct push_queue *queue, const char *what)
+static void log_no_progress(const struct push_queue *queue, const char *what)
 {
-    struct tern_push_consumer *consumer = queue->consumer;
-    if (queue->asked_id != 0)
-        queue->suggested_id = 0; /* a slave that lags: the master knows */
-    int64_t pause_ms = push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS);
+    const struct tern_push_consumer *consumer = queue->consumer;
     if (queue->failures == 1 || queue->failures % 1000 == 0)
         log_warn(consumer->env->log, "consumer_no_progress",
                  "group=%s topic=%s broker=%s queue=%d offset=%lld broker_id=%lld answer=%s "
@@ -225,6 +248,29 @@ static int64_t no_progress(struct push_queue *queue, const char *what)
                  consumer->options.group, queue->id.topic, queue->id.broker_name,
                  queue->id.queue_id, (long long)queue->next_offset, (long long)queue->asked_id,
                  what, queue->failures);
+}
+
+/*
+ * A slave does not have what was asked for: it may be behind. The offset stands; the master is
+ * asked, or the slave again when there is no master, for a while in growing steps. Who came here by
+ * a suggestion has a master, and does not come back soon.
+ */
+static int64_t slave_lags(struct push_queue *queue, const char *what)
+{
+    bool suggested = queue->asked_id == queue->suggested_id;
+    int64_t shun_ms = push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS, ELSEWHERE_MAX_MS);
+    log_no_progress(queue, what);
+    push_queue_leave_address(queue, suggested ? ELSEWHERE_MAX_MS : shun_ms);
+    return pause_queue(queue, 0);
+}
+
+/* The same offset was answered again. */
+static int64_t no_progress(struct push_queue *queue, const char *what)
+{
+    if (queue->asked_id != 0)
+        return slave_lags(queue, what);
+    int64_t pause_ms = push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS, ERROR_PAUSE_MS);
+    log_no_progress(queue, what);
     return pause_queue(queue, pause_ms);
 }
 
@@ -341,9 +387,15 @@ static int64_t found(struct push_queue *queue, struct rpc_call *call,
     return admitted > 0 ? consumer->options.pull_interval_ms : PULL_AT_ONCE;
 }
 
-/* Nothing for us up to next: passed over. */
-static int64_t passed(struct push_queue *queue, const Tern__Wire__PullResponse *body)
+/*
+ * Nothing for us up to next: passed over. A slave that passes what it does not hold any more has
+ * not looked whether it was for us; the master may.
+ */
+static int64_t passed(struct push_queue *queue, const Tern__Wire__PullResponse *body,
+                      const char *remark)
 {
+    if (queue->asked_id != 0 && strcmp(remark, "MESSAGE_WAS_REMOVING") == 0)
+        return slave_lags(queue, remark);
     if (body->next_offset <= queue->next_offset)
         return no_progress(queue, "NO_MATCHED_MSG");
     int64_t asked = queue->next_offset;
@@ -353,11 +405,14 @@ static int64_t passed(struct push_queue *queue, const Tern__Wire__PullResponse *
     return PULL_AT_ONCE; /* a full window pauses there */
 }
 
-/* The end of the queue, after the broker's wait. An end below our offset is a lagging slave's. */
+/*
+ * The end of the queue, after the broker's wait. At a slave it is only as far as that has come: the
+ * master is looked for, and what the slave would pass over stays to be asked for.
+ */
 static int64_t nothing_new(struct push_queue *queue, const Tern__Wire__PullResponse *body,
                            int64_t now_ns)
 {
-    if (queue->asked_id != 0 && body->max_offset < queue->next_offset)
+    if (queue->asked_id != 0)
         queue->suggested_id = 0;
     else if (body->next_offset > queue->next_offset)
         window_admit(&queue->window, body->next_offset, NULL, 0, &queue->next_offset);
@@ -365,6 +420,8 @@ static int64_t nothing_new(struct push_queue *queue, const Tern__Wire__PullRespo
         queue->failures = 0;
         return PULL_AT_ONCE;
     }
+    if (queue->asked_id != 0 && body->max_offset < queue->next_offset)
+        return slave_lags(queue, "PULL_NOT_FOUND");
     /* Answered early: once is the broker's good right, again and again would spin. */
     if (queue->failures++ == 0)
         return PULL_AT_ONCE;
@@ -388,6 +445,21 @@ static int64_t offset_illegal(struct push_queue *queue, const Tern__Wire__PullRe
     return move_queue(queue, body->next_offset, NULL, false);
 }
 
+/* How to go on after a failure: at another address of the set when one may do better. */
+static int64_t after_failure(struct push_queue *queue, enum tern_code code)
+{
+    if (code_means_unreachable(code)) {
+        bool first = queue->failures == 0;
+        int64_t pause_ms = push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS, ELSEWHERE_MAX_MS);
+        return pause_queue(queue, first ? 0 : pause_ms);
+    }
+    queue->failures++;
+    if (queue->asked_id == 0 && !code_means_elsewhere(code))
+        return pause_queue(queue, ERROR_PAUSE_MS);
+    push_queue_leave_address(queue, REFUSED_MS);
+    return pause_queue(queue, 0);
+}
+
 /* No answer, or a refusal. */
 static int64_t pull_failed(struct push_queue *queue, const struct rpc_call *call,
                            enum tern_code code, int64_t now_ns)
@@ -396,20 +468,20 @@ static int64_t pull_failed(struct push_queue *queue, const struct rpc_call *call
     if (code == TERN_FLOW_CONTROL)
         return pause_queue(queue, BROKER_FLOW_PAUSE_MS);
     struct rpc_peer *peer = push_queue_take_peer(queue);
-    log_warn(consumer->env->log, "consumer_pull_failed",
-             "group=%s topic=%s broker=%s broker_id=%lld address=%s queue=%d offset=%lld code=%s "
-             "reason=\"%s\"",
-             consumer->options.group, queue->id.topic, queue->id.broker_name,
-             (long long)queue->asked_id, peer ? rpc_peer_address(peer) : "", queue->id.queue_id,
-             (long long)queue->next_offset, tern_code_name(code), error_text(&call->error, code));
+    if (queue->failures < 3 || queue->failures % 100 == 0)
+        log_warn(
+            consumer->env->log, "consumer_pull_failed",
+            "group=%s topic=%s broker=%s broker_id=%lld address=%s queue=%d offset=%lld code=%s "
+            "reason=\"%s\"",
+            consumer->options.group, queue->id.topic, queue->id.broker_name,
+            (long long)queue->asked_id, peer ? rpc_peer_address(peer) : "", queue->id.queue_id,
+            (long long)queue->next_offset, tern_code_name(code), error_text(&call->error, code));
     if (peer) {
         failed_addresses_note(&consumer->failed, rpc_peer_address(peer), code, now_ns);
         rpc_peer_unref(peer);
     }
     instance_route_refresh(consumer->instance, queue->id.topic);
-    return pause_queue(queue, code_means_unreachable(code)
-                                  ? push_queue_backoff_ms(queue, ELSEWHERE_PAUSE_MS)
-                                  : ERROR_PAUSE_MS);
+    return after_failure(queue, code);
 }
 
 static int64_t handle_answer(struct push_queue *queue, struct rpc_call *call, int64_t now_ns)
@@ -430,7 +502,7 @@ static int64_t handle_answer(struct push_queue *queue, struct rpc_call *call, in
     if (body && code == TERN_PULL_NOT_FOUND)
         return nothing_new(queue, body, now_ns);
     if (body && code == TERN_PULL_RETRY_IMMEDIATELY)
-        return passed(queue, body);
+        return passed(queue, body, call->response->remark);
     if (body && code == TERN_PULL_OFFSET_MOVED)
         return offset_illegal(queue, body);
     return pull_failed(queue, call, code == TERN_OK ? TERN_PROTOCOL : code, now_ns);

@@ -5,9 +5,8 @@
  *                                                       │ failed
  *                                                       └──► the next broker, a second later
  *
- * All members must see the same lists to come to the same sharing, so all ask the same broker: the
- * first of the route (sorted by name), at its master if that can be reached. Views differ for a
- * moment all the same; the next round mends it.
+ * Whom to ask is in push_members.c. Views of the members differ for a moment when somebody comes or
+ * goes; the next round mends it.
  *
  * Invariants: only a non-empty list of members and a non-empty route change what we own: no answer,
  * an empty one or a failed one keep everything. A queue is in consumer->queues from the moment that
@@ -25,7 +24,7 @@
 
 #include "client/allocate.h"
 
-enum { MEMBERS_MAX = 65536, DUE_BATCH = 64 };
+enum { DUE_BATCH = 64 };
 
 /* ---- a queue's object ---- */
 
@@ -132,104 +131,22 @@ void push_queue_yield(struct push_queue *queue, enum queue_state state, int64_t 
     push_wake(consumer);
 }
 
-int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms)
+int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms, int64_t most_ms)
 {
     unsigned shift = queue->failures < 16 ? queue->failures : 16;
     queue->failures++;
     int64_t pause_ms = first_ms << shift;
-    return pause_ms < ERROR_PAUSE_MS ? pause_ms : ERROR_PAUSE_MS;
+    return pause_ms < most_ms ? pause_ms : most_ms;
 }
 
-/* ---- asking for the members ---- */
-
-/* One request under way; holds the consumer. */
-struct members_op {
-    struct push_topic *topic; /* lives as long as the consumer */
-    struct rpc_peer *peer;
-};
-
-static struct push_members *copy_members(const Tern__Wire__MembersResponse *body)
+void push_queue_leave_address(struct push_queue *queue, int64_t shun_ms)
 {
-    if (body->n_client_ids == 0 || body->n_client_ids > MEMBERS_MAX)
-        return NULL;
-    size_t text = 0;
-    for (size_t i = 0; i < body->n_client_ids; i++)
-        text += body->client_ids[i].len + 1;
-    struct push_members *members =
-        malloc(sizeof *members + body->n_client_ids * sizeof members->ids[0] + text);
-    if (!members)
-        return NULL;
-    members->count = body->n_client_ids;
-    char *at = (char *)&members->ids[members->count];
-    for (size_t i = 0; i < members->count; i++) {
-        members->ids[i] = at;
-        memcpy(at, body->client_ids[i].data, body->client_ids[i].len);
-        at[body->client_ids[i].len] = '\0';
-        at += body->client_ids[i].len + 1;
-    }
-    return members;
-}
-
-/* @thread link's */
-static void on_members(struct rpc_call *call, void *arg)
-{
-    struct members_op *op = arg;
-    struct push_topic *topic = op->topic;
-    struct tern_push_consumer *consumer = topic->consumer;
-    enum tern_code code = rpc_call_result(call);
-    struct push_members *members = NULL;
-    if (code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_MEMBERS)
-        members = copy_members(call->response->members);
-    else
-        log_warn(consumer->env->log, "consumer_members_unknown",
-                 "group=%s topic=%s address=%s code=%s reason=\"%s\"", consumer->options.group,
-                 topic->name, rpc_peer_address(op->peer), tern_code_name(code),
-                 error_text(&call->error, code));
-    failed_addresses_note(&consumer->failed, rpc_peer_address(op->peer), code,
-                          clock_mono_ns(consumer->env->clock));
-    lock_acquire(&consumer->lock);
-    topic->asking = false;
-    topic->answered = true;
-    topic->answer = members;
-    lock_release(&consumer->lock);
-    rpc_peer_unref(op->peer);
-    free(op);
-    rpc_call_unref(call);
-    push_wake(consumer);
-    push_unref(consumer);
-}
-
-/* TERN_OK: asked. @thread control */
-static enum tern_code ask_members(struct push_topic *topic, const struct route *route,
-                                  struct tern_error *err)
-{
-    struct tern_push_consumer *consumer = topic->consumer;
-    const char *name = route->brokers[topic->next_broker % route->broker_count].name;
-    struct broker_choice choice;
-    enum tern_code code =
-        broker_pick(consumer->instance, &consumer->failed, route, name, 0, false, &choice, err);
-    if (code != TERN_OK)
-        return code;
-    struct rpc_call *call;
-    struct members_op *op = malloc(sizeof *op);
-    code = op ? rpc_call_create(choice.peer, 0, &call) : TERN_NO_MEMORY;
-    if (code != TERN_OK) {
-        free(op);
-        rpc_peer_unref(choice.peer);
-        return error_set(err, code, "members of group %s", consumer->options.group);
-    }
-    *op = (struct members_op){.topic = topic, .peer = choice.peer};
-    lock_acquire(&consumer->lock);
-    topic->asking = true;
-    lock_release(&consumer->lock);
-    push_ref(consumer);
-    Tern__Wire__MembersRequest members = TERN__WIRE__MEMBERS_REQUEST__INIT;
-    members.group = frame_bytes(consumer->options.group, strlen(consumer->options.group));
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    request.body_case = TERN__WIRE__REQUEST__BODY_MEMBERS;
-    request.members = &members;
-    rpc_call_start(call, &request, 0, RPC_TIMEOUT_MS, on_members, op);
-    return TERN_OK;
+    int64_t now_ns = clock_mono_ns(queue->consumer->env->clock);
+    broker_shun(&queue->shuns, queue->asked_id, now_ns + ms_to_ns(shun_ms));
+    queue->suggested_id = 0;
+    struct rpc_peer *peer = push_queue_take_peer(queue);
+    if (peer)
+        rpc_peer_unref(peer);
 }
 
 /* The next round no later than in delay_ms. */
@@ -247,7 +164,7 @@ static void ask_topic(struct push_topic *topic, int64_t now_ns)
     enum tern_code code = TERN_TOPIC_NOT_EXIST;
     struct route *route = instance_route_cached(consumer->instance, topic->name);
     if (route && route->broker_count > 0 && route->readable_count > 0)
-        code = ask_members(topic, route, &err);
+        code = push_members_ask(topic, route, &err);
     else
         instance_route_refresh(consumer->instance, topic->name);
     if (route)
@@ -411,6 +328,7 @@ static void take_answer(struct push_topic *topic, int64_t now_ns)
     struct tern_push_consumer *consumer = topic->consumer;
     lock_acquire(&consumer->lock);
     bool answered = topic->answered;
+    bool elsewhere = topic->elsewhere;
     struct push_members *members = topic->answer;
     topic->answered = false;
     topic->answer = NULL;
@@ -425,7 +343,7 @@ static void take_answer(struct push_topic *topic, int64_t now_ns)
         share_topic(topic, members, route, now_ns);
         topic->next_broker = 0;
     } else {
-        topic->next_broker++;
+        topic->next_broker += !elsewhere; /* else that address is avoided from now on */
         again_in(consumer, now_ns, ROUTE_WAIT_MS);
     }
     if (route)

@@ -219,6 +219,14 @@ bool route_equal(const struct route *a, const struct route *b)
     return true;
 }
 
+bool route_lacks_master(const struct route *route)
+{
+    for (size_t i = 0; i < route->data_count; i++)
+        if (!route_broker_address(&route->brokers[route->data[i].broker], MASTER_ID, false, NULL))
+            return true;
+    return false;
+}
+
 const struct route_broker *route_find_broker(const struct route *route, const char *name)
 {
     size_t low = 0;

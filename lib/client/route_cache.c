@@ -2,6 +2,7 @@
  * The table of routes.
  *
  *   unknown ──route_ask──► fetching ──answer──► known ──30 s, failure──► fetching, still known
+ *      │                      │                   │     (a second while a set lacks its master)
  *      ▲                      │                   │
  *      └──── failure ◄────────┘                   └── not used for 10 min, held by nobody:
  * forgotten
@@ -137,6 +138,21 @@ static void entry_set_route(struct instance *instance, struct topic_entry *entry
     atomic_fetch_add_explicit(&instance->route_generation, 1, memory_order_release);
 }
 
+/* While a set has no master, its return is not to be missed for long. @locks holds:CLIENT */
+static void expect_master(struct topic_entry *entry, int64_t now_ns)
+{
+    if (!route_lacks_master(entry->route)) {
+        entry->masterless_ns = 0;
+        return;
+    }
+    if (entry->masterless_ns == 0)
+        entry->masterless_ns = now_ns;
+    bool for_long = now_ns - entry->masterless_ns > ms_to_ns(ROUTE_MASTERLESS_LONG_MS);
+    int64_t due_ns = now_ns + ms_to_ns(for_long ? ROUTE_MASTERLESS_LATER_MS : ROUTE_MASTERLESS_MS);
+    if (due_ns < entry->due_ns)
+        entry->due_ns = due_ns;
+}
+
 /* All of them, for end_waits(). @locks holds:CLIENT */
 static struct route_waiter *take_waiters(struct topic_entry *entry)
 {
@@ -174,10 +190,12 @@ static void fetch_done(void *arg, enum tern_code code, const Tern__Wire__RouteRe
     entry->fetching = false;
     instance->fetches--;
     int64_t now_ns = instance_now(instance);
-    if (code == TERN_OK)
+    if (code == TERN_OK) {
         entry_set_route(instance, entry, route);
-    else if (code != TERN_TOPIC_NOT_EXIST && entry->due_ns > now_ns + ms_to_ns(ROUTE_RETRY_MS))
+        expect_master(entry, now_ns);
+    } else if (code != TERN_TOPIC_NOT_EXIST && entry->due_ns > now_ns + ms_to_ns(ROUTE_RETRY_MS)) {
         entry->due_ns = now_ns + ms_to_ns(ROUTE_RETRY_MS);
+    }
     struct route_waiter *waiters = take_waiters(entry);
     struct route *held = waiters && code == TERN_OK ? route_ref(entry->route) : NULL;
     instance_step_by(instance, code == TERN_OK ? now_ns : entry->due_ns);

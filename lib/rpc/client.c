@@ -8,9 +8,7 @@
  * frame with the arena it was decoded into. Callers keep it by reference as long as they borrow
  * from the answer.
  *
- * Peers are connections by address, in one list (a process talks to tens of servers). A peer
- * without references is kept for PEER_IDLE_MS, then the client's task closes it. Every call that
- * exists counts as a reference (peer->held), but without the lock.
+ * Peers, and what happens when they fall silent, are in client_peers.c.
  *
  * Invariants: `done` comes exactly once for every started call, from the link or, when the call
  * could not be given to the link, from the client's task. A call is never repeated. Connections are
@@ -24,230 +22,25 @@
  * Failure modes: TERN_LIMIT above CALLS_PER_PEER_MAX; an answer that does not decode is
  * TERN_PROTOCOL.
  */
-#include "rpc/client.h"
+#include "rpc/client_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/env.h"
-#include "base/lock.h"
-#include "base/log.h"
-#include "base/sched.h"
-#include "rpc/gate.h"
-
 enum {
-    CALLS_PER_PEER_MAX = 4096,
+    CALLS_PER_PEER_MAX = 4096 - 8, /* the link's limit, less what pings need */
     FREE_CALLS_MAX = 1024,
-    PEER_IDLE_MS = 60000,
     CALL_TIMEOUT_MAX_MS = 600000,
-    ATTEMPT_TIMEOUT_MS = 5000,
     ARENA_SLACK_BYTES = 1 << 20
 };
 
-#define CALL_MAGIC 0x52504343u /* "RPCC" */
-
-struct client_call {
-    struct rpc_call pub; /* first */
-    uint32_t magic;
-    _Atomic uint32_t refs;
-    bool counted; /* in peer->calls */
-    struct rpc_peer *peer;
-    struct link_msg *msg; /* the request, until started; then the answer */
-    size_t payload_cap;
-    struct arena arena;
-    rpc_done_fn done;
-    void *arg;
-    struct client_call *next; /* free or unstarted */
-};
-
-struct rpc_peer {
-    struct rpc_client *client;
-    struct rpc_peer *next; /* client->lock */
-    uint32_t refs;         /* client->lock; calls not counted */
-    _Atomic uint32_t held; /* calls that exist, under way or not */
-    int64_t idle_since_ns; /* client->lock: when refs became 0 */
-    struct link_conn *conn;
-    _Atomic bool up;
-    _Atomic bool doomed;    /* dialled twice at once; this one was too late and is nobody's */
-    _Atomic uint32_t calls; /* not yet done */
-    char address[];
-};
-
-struct rpc_client {
-    struct env env;
-    struct link *link;
-    struct rpc_client_options options;
-    char *client_id;
-    size_t client_id_len;
-    struct task *task;    /* woken inside the gate */
-    struct rpc_gate gate; /* calls being started; shut when destroyed */
-    struct lock lock;
-    struct rpc_peer *peers;  /* lock */
-    struct rpc_peer *doomed; /* lock: not in peers, to be closed */
-    struct lock pool_lock;
-    struct client_call *free;                        /* pool_lock */
-    uint32_t free_count;                             /* pool_lock */
-    struct client_call *unstarted, **last_unstarted; /* pool_lock: done is due */
-};
-
-static void wake(struct rpc_client *client)
+void client_wake(struct rpc_client *client)
 {
     if (!rpc_gate_enter(&client->gate))
         return;
     task_wake(client->task);
     rpc_gate_leave(&client->gate, client->env.sched);
-}
-
-/* ---- peers ---- */
-
-static void on_conn_state(void *arg, bool up)
-{
-    struct rpc_peer *peer = arg;
-    struct rpc_client *client = peer->client;
-    bool was = atomic_exchange(&peer->up, up);
-    if (was != up && client->options.on_peer_state && !atomic_load(&peer->doomed))
-        client->options.on_peer_state(client->options.arg, peer, up);
-}
-
-/* @locks holds:RPC_CLIENT */
-static struct rpc_peer *find_peer(struct rpc_client *client, const char *address)
-{
-    struct rpc_peer *peer = client->peers;
-    while (peer && strcmp(peer->address, address) != 0)
-        peer = peer->next;
-    return peer;
-}
-
-static enum tern_code dial_peer(struct rpc_client *client, const char *address,
-                                struct rpc_peer **out, struct tern_error *err)
-{
-    size_t len = strlen(address);
-    struct rpc_peer *peer = calloc(1, sizeof *peer + len + 1);
-    if (!peer)
-        return error_set(err, TERN_NO_MEMORY, "peer %s", address);
-    memcpy(peer->address, address, len + 1);
-    peer->client = client;
-    peer->refs = 1;
-    struct link_dial_options options = {
-        .address = peer->address,
-        .max_message_bytes = client->options.max_message_bytes,
-        .reconnect_min_ms = client->options.reconnect_min_ms,
-        .reconnect_max_ms = client->options.reconnect_max_ms,
-        .attempt_timeout_ms = ATTEMPT_TIMEOUT_MS,
-        .connect_wait_ms = client->options.connect_wait_ms,
-        .arg = peer,
-        .on_state = on_conn_state,
-    };
-    enum tern_code code = link_dial(client->link, &options, &peer->conn, err);
-    if (code != TERN_OK) {
-        free(peer);
-        return code;
-    }
-    *out = peer;
-    return TERN_OK;
-}
-
-enum tern_code rpc_peer_get(struct rpc_client *client, const char *address, struct rpc_peer **out,
-                            struct tern_error *err)
-{
-    lock_acquire(&client->lock);
-    struct rpc_peer *peer = find_peer(client, address);
-    if (peer)
-        peer->refs++;
-    lock_release(&client->lock);
-    *out = peer;
-    if (peer)
-        return TERN_OK;
-    struct rpc_peer *fresh = NULL;
-    enum tern_code code = dial_peer(client, address, &fresh, err);
-    if (code != TERN_OK)
-        return code;
-    lock_acquire(&client->lock);
-    peer = find_peer(client, address);
-    if (peer) { /* somebody was faster */
-        peer->refs++;
-        atomic_store(&fresh->doomed, true);
-        fresh->next = client->doomed;
-        client->doomed = fresh;
-    } else {
-        peer = fresh;
-        peer->next = client->peers;
-        client->peers = peer;
-    }
-    lock_release(&client->lock);
-    if (peer != fresh)
-        wake(client);
-    *out = peer;
-    return TERN_OK;
-}
-
-struct rpc_peer *rpc_peer_ref(struct rpc_peer *peer)
-{
-    lock_acquire(&peer->client->lock);
-    peer->refs++;
-    lock_release(&peer->client->lock);
-    return peer;
-}
-
-void rpc_peer_unref(struct rpc_peer *peer)
-{
-    if (!peer)
-        return;
-    struct rpc_client *client = peer->client;
-    int64_t now_ns = clock_mono_ns(client->env.clock);
-    lock_acquire(&client->lock);
-    ENSURE(peer->refs > 0);
-    bool idle = --peer->refs == 0;
-    if (idle)
-        peer->idle_since_ns = now_ns;
-    lock_release(&client->lock);
-    if (idle)
-        wake(client);
-}
-
-const char *rpc_peer_address(const struct rpc_peer *peer)
-{
-    return peer->address;
-}
-
-bool rpc_peer_up(const struct rpc_peer *peer)
-{
-    return atomic_load(&peer->up);
-}
-
-static void close_peer(struct rpc_peer *peer)
-{
-    link_conn_close(peer->client->link, peer->conn);
-    free(peer);
-}
-
-/* One peer that nobody has wanted for long enough, or NULL; *next_ns: when to look again. */
-static struct rpc_peer *take_idle_peer(struct rpc_client *client, int64_t now_ns, int64_t *next_ns)
-{
-    *next_ns = SCHED_NEVER;
-    lock_acquire(&client->lock);
-    struct rpc_peer *found = client->doomed;
-    if (found)
-        client->doomed = found->next;
-    for (struct rpc_peer **at = &client->peers; *at && !found; at = &(*at)->next) {
-        struct rpc_peer *peer = *at;
-        int64_t due_ns = peer->idle_since_ns + ms_to_ns(PEER_IDLE_MS);
-        if (peer->refs > 0)
-            continue;
-        if (atomic_load(&peer->held) > 0) /* answers that somebody keeps: look again later */
-            due_ns = now_ns + ms_to_ns(PEER_IDLE_MS);
-        if (due_ns <= now_ns) {
-            *at = peer->next;
-            found = peer;
-            break;
-        }
-        if (due_ns < *next_ns)
-            *next_ns = due_ns;
-    }
-    lock_release(&client->lock);
-    return found;
 }
 
 /* ---- calls ---- */
@@ -308,31 +101,47 @@ static void count_out(struct client_call *call)
     call->counted = false;
 }
 
-enum tern_code rpc_call_create(struct rpc_peer *peer, size_t payload_cap, struct rpc_call **out)
+/* Not counted against the peer's limit. */
+static enum tern_code create_call(struct rpc_peer *peer, size_t payload_cap,
+                                  struct client_call **out)
 {
     struct rpc_client *client = peer->client;
-    *out = NULL;
-    if (payload_cap > client->options.max_message_bytes)
-        return TERN_TOO_LARGE;
-    if (atomic_fetch_add(&peer->calls, 1) >= CALLS_PER_PEER_MAX) {
-        atomic_fetch_sub(&peer->calls, 1);
-        return TERN_LIMIT;
-    }
     struct client_call *call = take_free_call(client);
     struct link_msg *msg = NULL;
+    *out = NULL;
     if (!call || frame_reserve(client->link, payload_cap, &msg) != TERN_OK) {
         if (call)
             give_back_call(client, call);
-        atomic_fetch_sub(&peer->calls, 1);
         return TERN_NO_MEMORY;
     }
     call->pub = (struct rpc_call){.status = TERN_OK};
     call->peer = peer;
     atomic_fetch_add(&peer->held, 1);
-    call->counted = true;
+    call->counted = false;
+    call->open = false;
     call->msg = msg;
     call->payload_cap = payload_cap;
     atomic_store(&call->refs, 1);
+    *out = call;
+    return TERN_OK;
+}
+
+enum tern_code rpc_call_create(struct rpc_peer *peer, size_t payload_cap, struct rpc_call **out)
+{
+    struct client_call *call;
+    *out = NULL;
+    if (payload_cap > peer->client->options.max_message_bytes)
+        return TERN_TOO_LARGE;
+    if (atomic_fetch_add(&peer->calls, 1) >= CALLS_PER_PEER_MAX) {
+        atomic_fetch_sub(&peer->calls, 1);
+        return TERN_LIMIT;
+    }
+    enum tern_code code = create_call(peer, payload_cap, &call);
+    if (code != TERN_OK) {
+        atomic_fetch_sub(&peer->calls, 1);
+        return code;
+    }
+    call->counted = true;
     *out = &call->pub;
     return TERN_OK;
 }
@@ -388,6 +197,9 @@ static void decode(struct client_call *call, struct link_msg *reply)
 static void end_call(struct client_call *call)
 {
     count_out(call);
+    if (call->open)
+        atomic_fetch_sub(&call->peer->open, 1);
+    call->open = false;
     call->done(&call->pub, call->arg);
 }
 
@@ -412,10 +224,12 @@ static void on_link_done(void *arg, enum tern_code status, struct link_msg *repl
 {
     struct client_call *call = arg;
     call->pub.status = status;
-    if (status == TERN_OK)
+    if (status == TERN_OK) {
+        peer_heard(call->peer);
         decode(call, reply);
-    else
+    } else {
         error_set(&call->pub.error, status, "%s: %s", call->peer->address, why(status));
+    }
     end_call(call);
 }
 
@@ -430,7 +244,7 @@ static void end_later(struct client_call *call, enum tern_code code)
     *client->last_unstarted = call;
     client->last_unstarted = &call->next;
     lock_release(&client->pool_lock);
-    wake(client);
+    client_wake(client);
 }
 
 static void end_unstarted(struct rpc_client *client)
@@ -447,10 +261,9 @@ static void end_unstarted(struct rpc_client *client)
     }
 }
 
-void rpc_call_start(struct rpc_call *pub, TernRequest *header, size_t payload_size,
-                    int64_t timeout_ms, rpc_done_fn done, void *arg)
+static void start_call(struct client_call *call, TernRequest *header, size_t payload_size,
+                       int64_t timeout_ms, rpc_done_fn done, void *arg, bool ping)
 {
-    struct client_call *call = from_public(pub);
     struct rpc_peer *peer = call->peer;
     struct rpc_client *client = peer->client;
     ENSURE(call->msg && payload_size <= call->payload_cap);
@@ -481,9 +294,18 @@ void rpc_call_start(struct rpc_call *pub, TernRequest *header, size_t payload_si
     }
     if (!atomic_load(&peer->up))
         link_conn_retry_now(client->link, peer->conn);
-    int64_t deadline_ns = clock_mono_ns(client->env.clock) + ms_to_ns(timeout_ms);
-    link_call(client->link, peer->conn, msg, deadline_ns, on_link_done, call);
+    int64_t now_ns = clock_mono_ns(client->env.clock);
+    call->open = !ping;
+    if (!ping)
+        peer_asked(peer, now_ns);
+    link_call(client->link, peer->conn, msg, now_ns + ms_to_ns(timeout_ms), on_link_done, call);
     rpc_gate_leave(&client->gate, client->env.sched);
+}
+
+void rpc_call_start(struct rpc_call *pub, TernRequest *header, size_t payload_size,
+                    int64_t timeout_ms, rpc_done_fn done, void *arg)
+{
+    start_call(from_public(pub), header, payload_size, timeout_ms, done, arg, false);
 }
 
 enum tern_code rpc_call_result(const struct rpc_call *pub)
@@ -491,6 +313,27 @@ enum tern_code rpc_call_result(const struct rpc_call *pub)
     if (pub->status != TERN_OK)
         return pub->status;
     return wire_code_to(pub->response->code);
+}
+
+/* That an answer came is noted already, and all there is to know. @thread link's */
+static void on_pinged(struct rpc_call *call, void *arg)
+{
+    (void)arg;
+    rpc_call_unref(call);
+}
+
+enum tern_code client_ping(struct rpc_peer *peer, int64_t timeout_ms)
+{
+    struct client_call *call;
+    enum tern_code code = create_call(peer, 0, &call);
+    if (code != TERN_OK)
+        return code;
+    Tern__Wire__PingRequest ping = TERN__WIRE__PING_REQUEST__INIT;
+    TernRequest header = TERN__WIRE__REQUEST__INIT;
+    header.body_case = TERN__WIRE__REQUEST__BODY_PING;
+    header.ping = &ping;
+    start_call(call, &header, 0, timeout_ms, on_pinged, NULL, true);
+    return TERN_OK;
 }
 
 /* ---- waiting ---- */
@@ -538,12 +381,8 @@ enum tern_code rpc_call_wait(struct rpc_peer *peer, TernRequest *header, const v
 static int64_t client_step(void *arg, int64_t now_ns)
 {
     struct rpc_client *client = arg;
-    int64_t next_ns;
-    struct rpc_peer *idle;
     end_unstarted(client);
-    while ((idle = take_idle_peer(client, now_ns, &next_ns)) != NULL)
-        close_peer(idle);
-    return next_ns;
+    return client_peers_step(client, now_ns);
 }
 
 static void free_client(struct rpc_client *client)

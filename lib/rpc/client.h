@@ -1,6 +1,7 @@
 /*
  * Calling servers: one peer per address, shared by everybody who talks to it. Calls have deadlines,
- * are never repeated here, and end at once when the connection goes.
+ * are never repeated here, and end at once when the connection goes. A peer that falls silent
+ * without hanging up is noticed when silence_ms is set.
  */
 #ifndef RPC_CLIENT_H
 #define RPC_CLIENT_H
@@ -16,9 +17,12 @@ struct rpc_client_options {
     int64_t connect_wait_ms; /* a call to a peer that is down waits that long for it, then
                                 UNREACHABLE */
     int64_t reconnect_min_ms, reconnect_max_ms;
+    int64_t silence_ms;    /* a peer that owes answers and says nothing for so long is pinged, and
+                              dropped after another 1500 ms of silence; 0: never */
     const char *client_id; /* put into every request; may be empty */
     void *arg;
-    /* A peer's connection came or went. @thread link's @locks none */
+    /* A peer came or went, as rpc_peer_up() says by then. @thread link's, or a task of the client
+     * @locks none */
     void (*on_peer_state)(void *arg, struct rpc_peer *peer, bool up);
 };
 
@@ -35,7 +39,19 @@ MUST_CHECK enum tern_code rpc_peer_get(struct rpc_client *client, const char *ad
 struct rpc_peer *rpc_peer_ref(struct rpc_peer *peer);
 void rpc_peer_unref(struct rpc_peer *peer);
 const char *rpc_peer_address(const struct rpc_peer *peer);
+/*
+ * Connected. A peer whose connection was dropped for its silence is up again with its first answer
+ * only.
+ */
 bool rpc_peer_up(const struct rpc_peer *peer);
+/* Known to be away: its connection was lost or could not be made. Neither up nor down: not known
+ * yet. */
+bool rpc_peer_down(const struct rpc_peer *peer);
+/* Since when it is up (monotonic); the time of the last change when it is not, 0: never was. */
+int64_t rpc_peer_up_since_ns(const struct rpc_peer *peer);
+/* Dials without waiting for the end of the back-off, at most once a second; nothing when it is up.
+ * @thread any @locks none */
+void rpc_peer_retry_now(struct rpc_peer *peer);
 
 /*
  * A call: made, its payload filled, started, and freed by whoever holds the last reference. The

@@ -106,6 +106,11 @@ void link_conn_retry_now(struct link *link, struct link_conn *conn)
     link->ops->conn_retry_now(conn);
 }
 
+void link_conn_drop(struct link *link, struct link_conn *conn)
+{
+    link->ops->conn_drop(conn);
+}
+
 void link_conn_close(struct link *link, struct link_conn *conn)
 {
     link->ops->conn_close(conn);

@@ -98,6 +98,7 @@ struct link_ops {
     void (*call)(struct link_conn *, struct link_msg *, int64_t deadline_ns, link_done_fn done,
                  void *arg);
     void (*conn_retry_now)(struct link_conn *);
+    void (*conn_drop)(struct link_conn *);
     void (*conn_close)(struct link_conn *);
     void (*destroy)(struct link *);
 };
@@ -161,6 +162,11 @@ void link_call(struct link *link, struct link_conn *conn, struct link_msg *msg, 
                link_done_fn done, void *arg);
 /* Skips the rest of the back-off, at most once a second. */
 void link_conn_retry_now(struct link *link, struct link_conn *conn);
+/*
+ * Breaks the connection at hand, if there is one, as if the network had: calls under way on it end
+ * with TERN_CONNECTION_LOST soon, never from within, and dialling goes on. @thread any @locks none
+ */
+void link_conn_drop(struct link *link, struct link_conn *conn);
 /* Ends calls with TERN_CANCELED; returns when no callback runs any more. @thread not-link */
 void link_conn_close(struct link *link, struct link_conn *conn);
 

@@ -353,6 +353,7 @@ static const struct link_ops nng_link_ops = {
     .dial = client_dial,
     .call = client_call,
     .conn_retry_now = client_retry_now,
+    .conn_drop = client_drop,
     .conn_close = client_close,
     .destroy = nng_link_destroy,
 };

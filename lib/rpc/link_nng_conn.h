@@ -25,6 +25,7 @@ struct link_conn {
     _Atomic bool closing;
     _Atomic bool answered; /* the pipe in use brought a reply */
     _Atomic bool suspect;  /* a call was lost: the pipe should go soon */
+    _Atomic bool unwanted; /* the pipe is to be ended by the task */
 
     struct lock lock;
     struct call *all;         /* lock */
@@ -48,7 +49,8 @@ struct link_conn {
     int64_t backoff_ms; /* life of the last attempt */
     bool second_family; /* the next attempt is for IPv6 */
     uint32_t suspect_pipe_id;
-    int64_t suspect_until_ns; /* when the suspect pipe is given up; SCHED_NEVER: there is none */
+    int64_t suspect_until_ns; /* when it is ended, then given up; SCHED_NEVER: there is none */
+    bool suspect_ended;
 };
 
 /* NNG's pipe events. @thread nng */

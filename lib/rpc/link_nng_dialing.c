@@ -20,7 +20,8 @@
  *
  * Without nng_shim.c in the program (an application that uses the client library) NNG can stop
  * telling that pipes went. A call that was lost, or could not be sent although the connection seems
- * up, is a hint: when the pipe is still said to be there SUSPECT_MS later, it is given up.
+ * up, is a hint: when the pipe is still said to be there SUSPECT_MS later, it is ended from here,
+ * and given up when it is there even then.
  *
  * Threads: NNG's for pipe events, which only note and wake; the link's task for everything that
  * has an order. Locks: conn->lock. Failure modes: without memory an attempt fails as if nobody had
@@ -258,24 +259,75 @@ static int64_t step_dialing(struct link_conn *conn, int64_t now_ns)
     return now_ns < conn->until_ns ? conn->until_ns : SCHED_NEVER; /* a pipe wakes us */
 }
 
-/* When a suspect pipe stays, NNG has stopped telling; returns when to look again. */
+static bool is_ours(void *arg, bool accepted, const struct sockaddr *local,
+                    const struct sockaddr *remote)
+{
+    const struct host *ends = arg;
+    struct host ours;
+    struct host theirs;
+    if (accepted)
+        return false;
+    link_socket_address(local, &ours);
+    link_socket_address(remote, &theirs);
+    return link_same_host(&ours, &ends[0]) && link_same_host(&theirs, &ends[1]);
+}
+
+/* Hangs up, or closes the dialer with its pipe. The pipe goes later, as if the network had cut it.
+ */
+static void end_pipe(struct link_conn *conn, const struct host ends[2])
+{
+    struct host own[2] = {ends[0], ends[1]};
+    if (link_can_hang_up())
+        (void)nng_shim_hang_up(is_ours, own);
+    else
+        drop_dialer(conn);
+}
+
+/* When the pipe does not go, it is given up as any other suspect. */
+static void end_unwanted(struct link_conn *conn)
+{
+    if (!atomic_exchange(&conn->unwanted, false))
+        return;
+    lock_acquire(&conn->lock);
+    bool none = conn->pipe_id == 0;
+    struct host ends[2] = {conn->ours, conn->theirs};
+    lock_release(&conn->lock);
+    if (none)
+        return;
+    end_pipe(conn, ends);
+    atomic_store(&conn->suspect, true);
+}
+
+/*
+ * A suspect pipe that stays is ended, as at a peer that takes nothing more; one that stays even
+ * then is given up: NNG has stopped telling. Returns when to look again.
+ */
 static int64_t watch_suspect(struct link_conn *conn, int64_t now_ns)
 {
     bool given_up = false;
+    bool end = false;
     lock_acquire(&conn->lock);
     if (atomic_exchange(&conn->suspect, false) && conn->suspect_until_ns == SCHED_NEVER) {
         conn->suspect_pipe_id = conn->pipe_id;
         conn->suspect_until_ns = now_ns + ms_to_ns(SUSPECT_MS);
+        conn->suspect_ended = false;
     }
     if (conn->suspect_pipe_id == 0 || conn->suspect_pipe_id != conn->pipe_id)
         conn->suspect_until_ns = SCHED_NEVER;
-    if (now_ns >= conn->suspect_until_ns) {
+    if (now_ns >= conn->suspect_until_ns && !conn->suspect_ended) {
+        conn->suspect_ended = true;
+        conn->suspect_until_ns = now_ns + ms_to_ns(SUSPECT_MS);
+        end = true;
+    } else if (now_ns >= conn->suspect_until_ns) {
         conn->suspect_until_ns = SCHED_NEVER;
         given_up = true;
         conn->left_pipe = true;
         forget_pipe(conn);
     }
+    struct host ends[2] = {conn->ours, conn->theirs};
     lock_release(&conn->lock);
+    if (end)
+        end_pipe(conn, ends);
     if (given_up)
         log_error(conn->link->env.log, "rpc.pipe_given_up", "address=%s", conn->address);
     return conn->suspect_until_ns;
@@ -302,6 +354,7 @@ int64_t dialing_step(struct link_member *member, int64_t now_ns)
     struct link_conn *conn = (struct link_conn *)member;
     if (atomic_load(&conn->closing))
         return SCHED_NEVER;
+    end_unwanted(conn);
     int64_t suspect_ns = watch_suspect(conn, now_ns);
     while (follow_pipes(conn, now_ns))
         ;
@@ -323,20 +376,13 @@ void client_retry_now(struct link_conn *conn)
         task_wake(conn->link->task);
 }
 
-/* ---- the end ---- */
-
-static bool is_ours(void *arg, bool accepted, const struct sockaddr *local,
-                    const struct sockaddr *remote)
+void client_drop(struct link_conn *conn)
 {
-    const struct host *ends = arg;
-    struct host ours;
-    struct host theirs;
-    if (accepted)
-        return false;
-    link_socket_address(local, &ours);
-    link_socket_address(remote, &theirs);
-    return link_same_host(&ours, &ends[0]) && link_same_host(&theirs, &ends[1]);
+    atomic_store(&conn->unwanted, true);
+    task_wake(conn->link->task);
 }
+
+/* ---- the end ---- */
 
 bool dialing_stop(struct link_conn *conn)
 {
@@ -349,10 +395,8 @@ bool dialing_stop(struct link_conn *conn)
     bool none = conn->pipe_id == 0;
     struct host ends[2] = {conn->ours, conn->theirs};
     lock_release(&conn->lock);
-    if (!none && link_can_hang_up())
-        (void)nng_shim_hang_up(is_ours, ends);
-    else if (!none)
-        drop_dialer(conn);
+    if (!none)
+        end_pipe(conn, ends);
     int64_t deadline_ns = link_now_ns(link) + ms_to_ns(LINK_GONE_WAIT_MS);
     bool gone = none || latch_wait(link->env.sched, &pipe_gone, deadline_ns);
     lock_acquire(&conn->lock);

@@ -148,6 +148,7 @@ void client_call(struct link_conn *conn, struct link_msg *msg, int64_t deadline_
                  link_done_fn done, void *arg);
 void client_call_left(struct link_conn *conn);
 void client_retry_now(struct link_conn *conn);
+void client_drop(struct link_conn *conn);
 void client_close(struct link_conn *conn);
 
 #endif

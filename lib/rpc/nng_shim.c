@@ -29,18 +29,17 @@
  *   - epoll_wait turns error events into "readable and writable": the read fails, and that is the
  *     way out.
  *   - readv says "end of stream" once nng_shim_hang_up() has chosen the connection: this is how
- *     link_nng closes pipes. After a failed write, "end" becomes ECONNRESET, after which NNG goes
- *     on accepting at once instead of after 100 ms.
+ *     link_nng closes pipes. After a failed write, and in a handshake, "end" becomes ECONNRESET,
+ *     after which NNG goes on accepting at once instead of after 100 ms.
  *   - accept, socket and close begin and end a connection's record.
- *   - Between nng_shim_hold_handshakes() and its release a handshake is not sent or read: EAGAIN.
- * Who holds waits for those between their steps, which is a matter of threads here, never of peers:
+ *   - While nng_shim_hold_handshakes() holds, handshakes are not sent or read: EAGAIN. The holder
+ *     waits for those between their steps; they need threads of this process, never a peer.
  *
- *       sendmsg --> [step] --> readv --EAGAIN--> waiting for the peer --> readv --> [step] -->
- * readv of 8 bytes    |          | end, error                                         |    of the
- * pipe
- *                     +-- close  +--> over                                            +-- close
+ *       sendmsg --> STEP --> readv --EAGAIN--> waiting --> readv --> STEP --> readv of the pipe
+ *                              |                             |         |
+ *                              +-----------> end, error <----+         +----> close
  *
- *     Before the first and while waiting, a close ends the handshake as it should.
+ *     Before the send and while waiting, closing the dialer or listener ends the handshake well.
  *
  * The dynamic linker finds these before libc's, in the whole process; that is why they are linked
  * into programs and never into a library. Other users of these calls see no difference but on TCP
@@ -48,9 +47,8 @@
  *
  * Threads: any. NNG makes one reading and one writing call at a time on a connection, under its
  * lock, and a handshake's one after the other, so a record needs no lock of its own; the flags are
- * atomic for nng_shim_hang_up(). The lock here only waits for the last step; no other is taken
- * under it.
- * Descriptors above TRACKED_MAX are left alone.
+ * atomic for nng_shim_hang_up(). The one lock is for waiting until nobody is between steps; nothing
+ * is called under it. Descriptors above TRACKED_MAX are left alone.
  */
 #include "rpc/nng_shim.h"
 
@@ -89,7 +87,7 @@ struct record {
     /* the write under way: how much of it is out, and which it is */
     size_t sent, total;
     const void *first;
-    size_t shaken; /* how much of the peer's half of the handshake came */
+    size_t shaken; /* how much has come of the peer's half of the handshake */
 };
 
 static struct record records[TRACKED_MAX];
@@ -317,11 +315,14 @@ static ssize_t read_handshake(struct record *record, uint32_t state, readv_fn ne
         got = read_on(state, next, fd, iov, count);
     else
         errno = EAGAIN;
-    if (got > 0)
+    if (got > 0) {
         record->shaken += (size_t)got;
-    else
-        end_step(record, 0);
-    return got;
+        return got;
+    }
+    end_step(record, 0);
+    if (got == 0)
+        errno = ECONNRESET;
+    return -1;
 }
 
 EXPORTED ssize_t readv(int fd, const struct iovec *iov, int count)

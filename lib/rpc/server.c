@@ -18,6 +18,8 @@
  * Threads: on_request on the link's threads; answers on any. Locks: server->lock for the free list,
  * never while calling out.
  *
+ * "Are you there?" is answered here and never reaches the owner, whatever state that is in.
+ *
  * Failure modes: what cannot be decoded is answered INVALID_REQUEST, the connection stays. Without
  * memory for the request: SYSTEM_BUSY. An answer that is too large or finds no memory: SYSTEM_ERROR
  * instead.
@@ -121,9 +123,9 @@ static struct server_request *from_public(struct rpc_request *pub)
 
 /* ---- receiving ---- */
 
-/* An answer without body for what never became a request of ours. */
-static void refuse(struct rpc_server *server, struct link_request *request, int32_t wire_code,
-                   const char *remark)
+/* An answer without body for what never became a request of the owner's. */
+static void answer_shortly(struct rpc_server *server, struct link_request *request,
+                           int32_t wire_code, const char *remark)
 {
     TernResponse header = TERN__WIRE__RESPONSE__INIT;
     struct link_msg *reply = NULL;
@@ -189,7 +191,7 @@ static void refuse_malformed(struct server_request *request, int32_t wire_code, 
     counter_add(&server->stats.malformed, 1);
     log_warn(server->env.log, "rpc.request_malformed", "peer=%s reason=\"%s\"", remote, text);
     give_back(request);
-    refuse(server, link_request, wire_code, text);
+    answer_shortly(server, link_request, wire_code, text);
 }
 
 static void on_link_request(void *arg, struct link_request *link_request)
@@ -200,8 +202,9 @@ static void on_link_request(void *arg, struct link_request *link_request)
         request = take_request(server);
     if (!request) {
         counter_add(&server->stats.busy, 1);
-        refuse(server, link_request, TERN__WIRE__CODE__SYSTEM_BUSY,
-               "too many requests of this client or in all wait for their answer; ask again later");
+        answer_shortly(
+            server, link_request, TERN__WIRE__CODE__SYSTEM_BUSY,
+            "too many requests of this client or in all wait for their answer; ask again later");
         return;
     }
     struct tern_error err = {.code = TERN_OK};
@@ -214,6 +217,12 @@ static void on_link_request(void *arg, struct link_request *link_request)
     const char *wrong = check_header(request->pub.header, &wire_code);
     if (wrong) {
         refuse_malformed(request, wire_code, wrong);
+        return;
+    }
+    if (request->pub.header->body_case == TERN__WIRE__REQUEST__BODY_PING) {
+        give_back(request);
+        counter_add(&server->stats.pings, 1);
+        answer_shortly(server, link_request, TERN__WIRE__CODE__SUCCESS, "");
         return;
     }
     fill(request);
@@ -302,8 +311,8 @@ void rpc_reply(struct rpc_request *pub, const TernResponse *header, size_t paylo
         link_reply(server->link, link_request, reply);
     } else {
         counter_add(&server->stats.unbuilt, 1);
-        refuse(server, link_request, TERN__WIRE__CODE__SYSTEM_ERROR,
-               "the answer is too large for a frame, or the server is out of memory");
+        answer_shortly(server, link_request, TERN__WIRE__CODE__SYSTEM_ERROR,
+                       "the answer is too large for a frame, or the server is out of memory");
     }
     atomic_fetch_sub(&server->pending, 1); /* last: destroy may follow */
 }

@@ -1,7 +1,8 @@
 /*
  * Serving requests: decodes frames, hands each to one function, sends its answer. A request is
  * transport- free: handlers see protobuf structs and bytes. Its memory (header, payload, arena)
- * lives until it is answered; every request is answered exactly once.
+ * lives until it is answered; every request is answered exactly once. Pings are answered by the
+ * server itself.
  */
 #ifndef RPC_SERVER_H
 #define RPC_SERVER_H
@@ -46,6 +47,7 @@ void rpc_server_close_peer(struct rpc_server *server, uint64_t peer_id);
 /* Counted since creation; read with counter_get(). */
 struct rpc_server_stats {
     _Atomic uint64_t requests; /* that reached on_request */
+    _Atomic uint64_t pings;    /* answered here */
     _Atomic uint64_t busy;     /* refused because of a cap or memory */
     _Atomic uint64_t
         malformed; /* refused because they do not decode, or in a version or body unknown */

@@ -6,43 +6,32 @@
 #include "client/sim_hooks.h"
 #include "rpc/client.h"
 
-#define MUST(call)                                                                                 \
+#define MUST_OK(call, err)                                                                         \
     do {                                                                                           \
         enum tern_code code_ = (call);                                                             \
         if (code_ != TERN_OK) {                                                                    \
-            fprintf(stderr, "%s: %s: %s\n", #call, tern_code_name(code_), err.text);               \
+            fprintf(stderr, "%s: %s: %s\n", #call, tern_code_name(code_), (err)->text);            \
             ENSURE(code_ == TERN_OK);                                                              \
         }                                                                                          \
     } while (0)
+#define MUST(call) MUST_OK(call, &err)
 
 void cluster_init(struct sim_cluster *cluster, uint64_t seed)
 {
     memset(cluster, 0, sizeof *cluster);
     sim_env_init(&cluster->sim, seed);
-    cluster->broker_disk = sim_env_machine(&cluster->sim, &cluster->broker_env);
     (void)sim_env_machine(&cluster->sim, &cluster->client_env);
     cluster->net = sim_net_create(&cluster->sim);
     cluster->client_link = sim_net_link(cluster->net, CLUSTER_CLIENT_HOST);
     cluster_start_namesrv(cluster);
-
-    struct broker_config *config = &cluster->broker_config;
-    broker_config_init(config);
-    snprintf(config->broker_name, sizeof config->broker_name, "broker-a");
-    snprintf(config->namesrv_addr, sizeof config->namesrv_addr, CLUSTER_NAMESRV_ADDR);
-    snprintf(config->listen_addr, sizeof config->listen_addr, CLUSTER_BROKER_HOST);
-    snprintf(config->store_root, sizeof config->store_root, "/store");
-    config->segment_bytes = 1 << 20;
-    config->queue_file_bytes = 20 * 500;
-    config->index_slots = 1000;
-    config->index_entries = 2000;
-    config->max_message_bytes = 64 << 10;
-    config->physical_memory_bytes = INT64_C(1) << 30;
+    (void)cluster_add_node(cluster, "broker-a", 0);
 }
 
 void cluster_fini(struct sim_cluster *cluster)
 {
-    if (cluster->broker)
-        cluster_stop_broker(cluster);
+    for (size_t i = 0; i < cluster->node_count; i++)
+        if (cluster->nodes[i].broker)
+            node_stop(&cluster->nodes[i]);
     if (cluster->namesrv)
         cluster_kill_namesrv(cluster);
     link_destroy(cluster->client_link);
@@ -73,43 +62,88 @@ void cluster_kill_namesrv(struct sim_cluster *cluster)
     cluster->namesrv = NULL;
 }
 
-void cluster_start_broker(struct sim_cluster *cluster)
+/* ---- nodes ---- */
+
+struct sim_node *cluster_add_node(struct sim_cluster *cluster, const char *name, int64_t id)
+{
+    ENSURE(cluster->node_count < SIM_NODES_MAX);
+    struct sim_node *node = &cluster->nodes[cluster->node_count++];
+    struct broker_config *config = &node->config;
+    node->cluster = cluster;
+    unsigned last = (unsigned)cluster->node_count + 1;
+    snprintf(node->host, sizeof node->host, "10.0.0.%u", last);
+    snprintf(node->address, sizeof node->address, "10.0.0.%u:10911", last);
+    node->disk = sim_env_machine(&cluster->sim, &node->env);
+    broker_config_init(config);
+    config->broker_id = id;
+    config->role = id ? ROLE_SLAVE : ROLE_ASYNC_MASTER;
+    snprintf(config->broker_name, sizeof config->broker_name, "%s", name);
+    snprintf(config->namesrv_addr, sizeof config->namesrv_addr, CLUSTER_NAMESRV_ADDR);
+    snprintf(config->listen_addr, sizeof config->listen_addr, "10.0.0.%u", last);
+    snprintf(config->store_root, sizeof config->store_root, "/store");
+    config->segment_bytes = 1 << 20;
+    config->queue_file_bytes = 20 * 500;
+    config->index_slots = 1000;
+    config->index_entries = 2000;
+    config->max_message_bytes = 64 << 10;
+    config->physical_memory_bytes = INT64_C(1) << 30;
+    return node;
+}
+
+static void free_broker(struct sim_node *node)
+{
+    broker_destroy(node->broker);
+    link_destroy(node->link);
+    node->broker = NULL;
+}
+
+enum tern_code node_try_start(struct sim_node *node, struct tern_error *err)
+{
+    struct broker_config config = node->config; /* the check resolves what says "auto" */
+    err->text[0] = 0;
+    MUST_OK(broker_config_check(&config, err), err);
+    node->link = sim_net_link(node->cluster->net, node->host);
+    MUST_OK(broker_create(&node->env, node->link, &config, &node->broker, err), err);
+    enum tern_code code = broker_start(node->broker, err);
+    if (code != TERN_OK)
+        free_broker(node);
+    return code;
+}
+
+void node_start(struct sim_node *node)
+{
+    struct tern_error err;
+    MUST(node_try_start(node, &err));
+}
+
+void node_stop(struct sim_node *node)
 {
     struct tern_error err = {.text = ""};
-    MUST(broker_config_check(&cluster->broker_config, &err));
-    cluster->broker_link = sim_net_link(cluster->net, CLUSTER_BROKER_HOST);
-    MUST(broker_create(&cluster->broker_env, cluster->broker_link, &cluster->broker_config,
-                       &cluster->broker, &err));
-    MUST(broker_start(cluster->broker, &err));
+    MUST(broker_stop(node->broker, &err));
+    free_broker(node);
 }
 
-static void free_broker(struct sim_cluster *cluster)
+void node_kill(struct sim_node *node)
 {
-    broker_destroy(cluster->broker);
-    link_destroy(cluster->broker_link);
-    cluster->broker = NULL;
+    sim_net_crash(node->cluster->net, node->host);
+    sim_fs_process_crash(node->disk);
+    free_broker(node);
 }
 
-void cluster_stop_broker(struct sim_cluster *cluster)
+void node_power_off(struct sim_node *node, enum sim_torn torn)
 {
-    struct tern_error err = {.text = ""};
-    MUST(broker_stop(cluster->broker, &err));
-    free_broker(cluster);
+    sim_net_crash(node->cluster->net, node->host);
+    sim_fs_power_loss(node->disk, torn);
+    free_broker(node);
 }
 
-void cluster_kill_broker(struct sim_cluster *cluster)
+void node_new_disk(struct sim_node *node)
 {
-    sim_net_crash(cluster->net, CLUSTER_BROKER_HOST);
-    sim_fs_process_crash(cluster->broker_disk);
-    free_broker(cluster);
+    ENSURE(!node->broker);
+    node->disk = sim_env_machine(&node->cluster->sim, &node->env);
 }
 
-void cluster_power_off_broker(struct sim_cluster *cluster, enum sim_torn torn)
-{
-    sim_net_crash(cluster->net, CLUSTER_BROKER_HOST);
-    sim_fs_power_loss(cluster->broker_disk, torn);
-    free_broker(cluster);
-}
+/* ---- topics ---- */
 
 void cluster_create_topic(struct sim_cluster *cluster, const char *topic, int32_t queues)
 {

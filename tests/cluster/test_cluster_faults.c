@@ -124,14 +124,14 @@ static void forget_progress(struct world *world)
 
 static void check_progress(struct world *world)
 {
-    if (!world->cluster.broker)
+    if (!world->cluster.nodes[0].broker)
         return;
     int64_t progress[QUEUES];
     for (int i = 0; i < QUEUES; i++) {
         struct offset_version version;
         progress[i] = -1;
-        if (!offsets_query(world->cluster.broker->offsets, "readers", "Numbers", i, &progress[i],
-                           &version))
+        if (!offsets_query(world->cluster.nodes[0].broker->offsets, "readers", "Numbers", i,
+                           &progress[i], &version))
             continue;
         if (offset_version_compare(version, world->versions[i]) == 0 &&
             progress[i] < world->progress[i])
@@ -180,28 +180,28 @@ static void leave(struct world *world)
 
 static void broker_up(struct world *world)
 {
-    if (world->cluster.broker)
+    if (world->cluster.nodes[0].broker)
         return;
     forget_progress(world);
-    cluster_start_broker(&world->cluster);
+    node_start(&world->cluster.nodes[0]);
 }
 
 static void broker_down(struct world *world)
 {
-    if (!world->cluster.broker)
+    if (!world->cluster.nodes[0].broker)
         return;
     switch (dice(world, 3)) {
     case 0:
         sim_net_heal_all(world->cluster.net);
-        cluster_stop_broker(&world->cluster);
+        node_stop(&world->cluster.nodes[0]);
         break;
     case 1:
-        cluster_kill_broker(&world->cluster);
+        node_kill(&world->cluster.nodes[0]);
         break;
     default:
         if (!world->may_lose_power)
             return;
-        cluster_power_off_broker(&world->cluster, (enum sim_torn)dice(world, 4));
+        node_power_off(&world->cluster.nodes[0], (enum sim_torn)dice(world, 4));
         for (uint32_t i = 0; i < world->sent && !world->sync_flush; i++)
             world->numbers[i].lossy = true;
     }
@@ -216,7 +216,7 @@ static void restart_producer(struct world *world)
 
 static void reset_progress(struct world *world)
 {
-    struct broker *broker = world->cluster.broker;
+    struct broker *broker = world->cluster.nodes[0].broker;
     if (!broker || !world->may_reset)
         return;
     int32_t queue = (int32_t)dice(world, QUEUES);
@@ -280,7 +280,7 @@ static void begin(struct world *world, uint64_t seed)
     rng_seeded_init(&world->rng, seed);
     cluster_init(&world->cluster, seed);
     forget_progress(world);
-    world->cluster.broker_config.flush_type = world->sync_flush ? FLUSH_SYNC : FLUSH_ASYNC;
+    world->cluster.nodes[0].config.flush_type = world->sync_flush ? FLUSH_SYNC : FLUSH_ASYNC;
 }
 
 static void drain(struct world *world)
@@ -314,12 +314,12 @@ static void run_schedule(uint64_t seed)
     assert_non_null(world);
     begin(world, seed);
     world->sync_flush = dice(world, 2);
-    world->cluster.broker_config.flush_type = world->sync_flush ? FLUSH_SYNC : FLUSH_ASYNC;
+    world->cluster.nodes[0].config.flush_type = world->sync_flush ? FLUSH_SYNC : FLUSH_ASYNC;
     world->may_lose_power = dice(world, 3) > 0;
     world->may_reset = dice(world, 3) == 0;
     world->tagged = dice(world, 3) == 0;
     world->fail_percent = (unsigned)(dice(world, 2) * dice(world, 30));
-    cluster_start_broker(&world->cluster);
+    node_start(&world->cluster.nodes[0]);
     cluster_create_topic(&world->cluster, "Numbers", QUEUES);
     world->producer = cluster_producer(&world->cluster, 1000, 2);
     join(world);
@@ -382,7 +382,7 @@ static void send_words(struct tern_producer *producer, uint32_t count)
 static void begin_words(struct sim_cluster *cluster, uint64_t seed, struct tern_producer **producer)
 {
     cluster_init(cluster, seed);
-    cluster_start_broker(cluster);
+    node_start(&cluster->nodes[0]);
     cluster_create_topic(cluster, "Words", 1);
     *producer = cluster_producer(cluster, 3000, 2);
 }
@@ -403,8 +403,8 @@ static void killed_broker_makes_nobody_read_twice(void **state)
     send_words(producer, 200);
     sim_run_for(cluster.sim.sched, ms_to_ns(100));
     assert_int_equal(heard.count, 210);
-    cluster_kill_broker(&cluster);
-    cluster_start_broker(&cluster);
+    node_kill(&cluster.nodes[0]);
+    node_start(&cluster.nodes[0]);
     sim_run_for(cluster.sim.sched, ms_to_ns(5000));
     send_words(producer, 50);
     sim_run_for(cluster.sim.sched, ms_to_ns(10000));
@@ -439,7 +439,7 @@ static void group_without_progress_begins_by_its_policy_after_a_deletion(void **
     int64_t offset = -1;
     begin_words(&cluster, 5, &producer);
     send_words(producer, 20);
-    offsets_remove_group(cluster.broker->offsets, "latecomers");
+    offsets_remove_group(cluster.nodes[0].broker->offsets, "latecomers");
     struct tern_consumer_options *o = options_of(&cluster, "latecomers", "late");
     assert_int_equal(tern_consumer_options_from(o, TERN_FROM_LAST, 0), TERN_OK);
     assert_int_equal(tern_push_consumer_create(o, &consumer, &err), TERN_OK);
@@ -451,8 +451,8 @@ static void group_without_progress_begins_by_its_policy_after_a_deletion(void **
     send_words(producer, 3);
     sim_run_for(cluster.sim.sched, ms_to_ns(20000));
     assert_int_equal(heard.count, 3);
-    assert_true(
-        offsets_query(cluster.broker->offsets, "latecomers", "Words", 0, &offset, &version));
+    assert_true(offsets_query(cluster.nodes[0].broker->offsets, "latecomers", "Words", 0, &offset,
+                              &version));
     assert_int_equal(offset, 23);
     tern_push_consumer_destroy(consumer);
     tern_consumer_options_destroy(o);
@@ -471,7 +471,7 @@ static void pull_consumer_commits_after_a_deletion(void **state)
     int64_t offset = -1;
     begin_words(&cluster, 7, &producer);
     send_words(producer, 5);
-    offsets_remove_group(cluster.broker->offsets, "pullers");
+    offsets_remove_group(cluster.nodes[0].broker->offsets, "pullers");
     struct tern_consumer_options *o = options_of(&cluster, "pullers", "pull");
     assert_int_equal(tern_pull_consumer_create(o, &consumer, &err), TERN_OK);
     assert_int_equal(tern_pull_consumer_start(consumer, &err), TERN_OK);
@@ -498,7 +498,8 @@ static void pull_that_waited_through_a_reset_brings_no_messages(void **state)
     sim_run_for(cluster.sim.sched, ms_to_ns(2000));
     assert_int_equal(heard.count, 50);
     heard.count = 0;
-    assert_int_equal(offsets_reset(cluster.broker->offsets, "readers", "Words", 0, 10), TERN_OK);
+    assert_int_equal(offsets_reset(cluster.nodes[0].broker->offsets, "readers", "Words", 0, 10),
+                     TERN_OK);
     send_words(producer, 1);
     sim_run_for(cluster.sim.sched, ms_to_ns(2000));
     assert_int_equal(heard.first_offset, 10);

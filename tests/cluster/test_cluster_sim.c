@@ -89,7 +89,7 @@ static void sent_messages_reach_a_push_consumer_once_and_in_order(void **state)
         struct sim_cluster cluster;
         struct inbox inbox = {.count = 0};
         cluster_init(&cluster, seed);
-        cluster_start_broker(&cluster);
+        node_start(&cluster.nodes[0]);
         cluster_create_topic(&cluster, "Numbers", 4);
         struct tern_push_consumer *consumer =
             cluster_push_consumer(&cluster, "readers", "Numbers", "*", on_messages, &inbox);
@@ -112,7 +112,7 @@ static void parked_pull_is_woken_by_arrival(void **state)
     struct sim_cluster cluster;
     struct inbox inbox = {.count = 0};
     cluster_init(&cluster, 7);
-    cluster_start_broker(&cluster);
+    node_start(&cluster.nodes[0]);
     cluster_create_topic(&cluster, "Numbers", 1);
     struct tern_push_consumer *consumer =
         cluster_push_consumer(&cluster, "readers", "Numbers", "*", on_messages, &inbox);
@@ -137,7 +137,7 @@ static void power_loss_keeps_what_was_acknowledged(void **state)
         bool acked[NUMBERS_MAX] = {false};
         uint32_t next = 0, acked_count = 0;
         cluster_init(&cluster, seed);
-        cluster_start_broker(&cluster);
+        node_start(&cluster.nodes[0]);
         cluster_create_topic(&cluster, "Numbers", 2);
         struct tern_producer *producer = cluster_producer(&cluster, 500, 0);
         for (int life = 0; life < 3; life++) {
@@ -146,8 +146,8 @@ static void power_loss_keeps_what_was_acknowledged(void **state)
                 acked[next] = send_number(producer, "Numbers", next, NULL) == TERN_OK;
                 acked_count += acked[next];
             }
-            cluster_power_off_broker(&cluster, (enum sim_torn)(seed % 4));
-            cluster_start_broker(&cluster);
+            node_power_off(&cluster.nodes[0], (enum sim_torn)(seed % 4));
+            node_start(&cluster.nodes[0]);
             sim_run_for(cluster.sim.sched, ms_to_ns(3000)); /* the client reconnects */
         }
         struct tern_push_consumer *consumer =
@@ -173,7 +173,7 @@ static void consumer_goes_on_after_the_broker_was_killed(void **state)
         struct sim_cluster cluster;
         struct inbox inbox = {.count = 0};
         cluster_init(&cluster, seed);
-        cluster_start_broker(&cluster);
+        node_start(&cluster.nodes[0]);
         cluster_create_topic(&cluster, "Numbers", 2);
         struct tern_producer *producer = cluster_producer(&cluster, 3000, 5);
         struct tern_push_consumer *consumer =
@@ -181,8 +181,8 @@ static void consumer_goes_on_after_the_broker_was_killed(void **state)
         for (uint32_t i = 0; i < 100; i++)
             assert_int_equal(send_number(producer, "Numbers", i, NULL), TERN_OK);
         assert_true(await(&cluster, &inbox, 100, 5000));
-        cluster_kill_broker(&cluster);
-        cluster_start_broker(&cluster);
+        node_kill(&cluster.nodes[0]);
+        node_start(&cluster.nodes[0]);
         sim_run_for(cluster.sim.sched, ms_to_ns(3000));
         for (uint32_t i = 100; i < 200; i++)
             assert_int_equal(send_number(producer, "Numbers", i, NULL), TERN_OK);
@@ -201,7 +201,7 @@ static void filtered_messages_move_progress(void **state)
     struct sim_cluster cluster;
     struct inbox wanted = {.count = 0}, again = {.count = 0};
     cluster_init(&cluster, 3);
-    cluster_start_broker(&cluster);
+    node_start(&cluster.nodes[0]);
     cluster_create_topic(&cluster, "Numbers", 1);
     struct tern_producer *producer = cluster_producer(&cluster, 3000, 2);
     for (uint32_t i = 0; i < 300; i++)
@@ -230,7 +230,7 @@ static void nameserver_restart_fails_no_send(void **state)
     (void)state;
     struct sim_cluster cluster;
     cluster_init(&cluster, 11);
-    cluster_start_broker(&cluster);
+    node_start(&cluster.nodes[0]);
     cluster_create_topic(&cluster, "Numbers", 2);
     struct tern_producer *producer = cluster_producer(&cluster, 3000, 2);
     for (uint32_t i = 0; i < 20; i++)
@@ -255,7 +255,7 @@ static void cut_link_ends_sends_at_their_deadline(void **state)
     (void)state;
     struct sim_cluster cluster;
     cluster_init(&cluster, 13);
-    cluster_start_broker(&cluster);
+    node_start(&cluster.nodes[0]);
     cluster_create_topic(&cluster, "Numbers", 1);
     struct tern_producer *producer = cluster_producer(&cluster, 1000, 0);
     assert_int_equal(send_number(producer, "Numbers", 0, NULL), TERN_OK);
@@ -280,7 +280,7 @@ static void members_share_the_queues(void **state)
     struct inbox first = {.count = 0}, second = {.count = 0};
     struct tern_consumer_stats stats;
     cluster_init(&cluster, 17);
-    cluster_start_broker(&cluster);
+    node_start(&cluster.nodes[0]);
     cluster_create_topic(&cluster, "Numbers", 8);
     struct tern_push_consumer *a =
         cluster_push_consumer(&cluster, "sharers", "Numbers", "*", on_messages, &first);

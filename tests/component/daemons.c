@@ -282,8 +282,9 @@ static void start_namesrv(struct cluster *cluster)
 void cluster_spawn_broker(struct cluster *cluster)
 {
     char port[32] = "listenPort=0", root[DAEMON_PATH_BYTES + 32], log[DAEMON_PATH_BYTES];
-    const char *args[DAEMON_ARGS_MAX + 1] = {"-o", "brokerName=broker-a", "-o", port, "-o", root};
-    size_t n = 6;
+    const char *args[DAEMON_ARGS_MAX + 1] = {
+        "-o", "brokerName=broker-a", "-o", "haListenPort=0", "-o", port, "-o", root};
+    size_t n = 8;
     if (cluster->broker.address[0])
         snprintf(port, sizeof port, "listenPort=%.6s", strrchr(cluster->broker.address, ':') + 1);
     snprintf(root, sizeof root, "storePathRootDir=%s", cluster->store);

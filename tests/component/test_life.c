@@ -16,7 +16,8 @@ enum { IDLE_WAKEUPS_PER_SECOND = 10, IDLE_SECONDS = 5, READY_LIMIT_US = 2000000 
 static void expect_no_second(const char *port, const char *root, const char *words)
 {
     struct tool tool;
-    const char *const args[] = {"-o", "brokerName=broker-b", "-o", port, "-o", root, NULL};
+    const char *const args[] = {
+        "-o", "brokerName=broker-b", "-o", "haListenPort=0", "-o", port, "-o", root, NULL};
     tool_run(&tool, "mqbroker", args, NULL, 0);
     assert_int_equal(tool.status, 1);
     assert_int_equal(tool.out_size, 0);

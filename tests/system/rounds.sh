@@ -1,73 +1,324 @@
 #!/usr/bin/env bash
-# Fault rounds: a checker sends and receives while nodes are killed; nothing acknowledged may be lost,
-# reordered or altered, and no committed offset may fall.
+# Fault rounds: a checker sends and receives while nodes die, hang and lose each other; nothing acknowledged may
+# be lost, reordered or altered, no committed offset may fall, and afterwards the stores of each set agree.
 #
-#   rounds.sh --rounds N [--seed S] [--layout 1m] [--kinds kill-master] [--seconds T]
+#   rounds.sh --rounds N [--seed S] [--layout L] [--kinds K,…] [-o key=value]…
 #
-# Prints the seed and a line per round; exit 1 when any round found something. The same seed repeats the
-# choices (which fault, when), not the scheduling.
+#   --layout L    as deploy/cluster.sh has them (1m-1s-sync)
+#   --kinds K,…   kill-master, kill-slave, kill-both, pause-master, pause-slave, cut-link (between master and
+#                 slave), cut-clients (clients and master); all that the layout and the machine allow. Cutting
+#                 needs root and network namespaces; then every node and the clients have one of their own.
+#   -o key=value  for the brokers
+#
+# A round: 0.2 to 2 s of load, the fault, 0.2 to 3 s (a pause now and then up to 20 s), the fault undone, then
+# until the cluster is in sync again. Kinds come in shuffled turns, so N = 3 × kinds has each three times.
+# Prints the seed first, a row per round (back_ms: from undoing until in sync) and what the checker found. The
+# same seed repeats the choices, not the scheduling. At the end the masters are killed once more, and the slaves
+# alone must show everything; then all stores are verified and compared. Exit 1 when anything was found; the
+# directory stays then.
+#
+# ASYNC_MASTER: a killed master comes back with its own disk, so what may be lost is what its slaves lacked at
+# the kills; that lag is shown (lag_b), and with a lag of 0 nothing may be lost here either.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=../../deploy/lib.sh
 . "$(dirname "$0")/../../deploy/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=netns.sh
+. "$(dirname "$0")/netns.sh"
 
-rounds= seed=$((RANDOM * 32768 + RANDOM)) layout=1m kinds=kill-master seconds=3
-wrong() { printf 'rounds.sh: %s\n' "$*" >&2; exit 2; }
+body_bytes=600
+slack_ms=3000     # what a round takes beyond its plan, for how long the checker is told to send
+sync_seconds=90   # until the cluster must be in sync again
+all_kinds=(kill-master kill-slave kill-both pause-master pause-slave cut-link cut-clients)
+
+rounds='' seed=$((RANDOM * 32768 + RANDOM)) layout=1m-1s-sync kinds='' overrides=()
+wrong() { printf 'rounds.sh: %s; see rounds.sh --help\n' "$*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
     --rounds) rounds=${2:-} ;;
     --seed) seed=${2:-} ;;
     --layout) layout=${2:-} ;;
     --kinds) kinds=${2:-} ;;
-    --seconds) seconds=${2:-} ;;
+    -o) overrides+=(-o "${2:-}") ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
     *) wrong "unknown option $1" ;;
     esac
+    [ $# -ge 2 ] || wrong "$1 needs a value"
     shift 2
 done
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || wrong "--rounds needs a number"
-[ "$layout" = 1m ] || wrong "--layout: 1m is the only one"
-[ "$kinds" = kill-master ] || wrong "--kinds: kill-master is the only one"
-RANDOM=$seed
+[[ $seed =~ ^[0-9]+$ ]] || wrong "--seed needs a number"
 
+cluster=$TERNMQ_SOURCE/deploy/cluster.sh
+failed=0 finished=false checker='' client=()
+
+# ---- what will be done: drawn first and from the seed alone ----
+
+sets=(broker-a)
+[[ $layout != 2* ]] || sets=(broker-a broker-b)
+if no_netns=$(netns_available 2>&1); then netns=true; else netns=false; fi
+
+possible() {
+    case $1 in
+    cut-*) $netns || { echo "rounds.sh: $1 skipped: $no_netns" >&2; return 1; } ;;
+    esac
+    case $1 in
+    kill-slave | kill-both | pause-slave | cut-link) [ "$layout" != 1m ] ;;
+    esac
+}
+
+choose_kinds() {
+    local kind
+    chosen=()
+    for kind in ${kinds//,/ }; do
+        [[ " ${all_kinds[*]} " == *" $kind "* ]] || wrong "--kinds: '$kind' is none of ${all_kinds[*]}"
+    done
+    for kind in "${all_kinds[@]}"; do
+        [ -z "$kinds" ] || [[ ",$kinds," == *",$kind,"* ]] || continue
+        if possible "$kind"; then chosen+=("$kind"); fi
+    done
+    [ ${#chosen[@]} -gt 0 ] || die "none of the kinds can be done here"
+}
+
+between() { drawn=$(($1 + RANDOM % ($2 - $1 + 1))); }
+
+draw_plan() {
+    local round turn=() at
+    for ((round = 1; round <= rounds; round++)); do
+        [ ${#turn[@]} -gt 0 ] || turn=("${chosen[@]}")
+        between 0 $((${#turn[@]} - 1)); at=$drawn
+        plan_kind[round]=${turn[at]}
+        turn=("${turn[@]:0:at}" "${turn[@]:at+1}")
+        between 0 $((${#sets[@]} - 1)); plan_set[round]=${sets[drawn]}
+        between 200 2000; plan_at[round]=$drawn
+        between 200 3000; plan_hold[round]=$drawn
+        between 0 3
+        [[ ${plan_kind[round]} != pause-* || $drawn -ne 0 ]] || { between 3000 20000; plan_hold[round]=$drawn; }
+    done
+}
+
+# ---- the faults ----
+
+pid_of() { cat "$TERNMQ_HOME/$1/pid"; }
+
+# Bytes that the set's slaves lack, as its master sees it.
+lag_of() {
+    local host=()
+    ! $netns || host=(ip netns exec "$(netns_name "$1-0")")
+    timeout 2 "${host[@]}" "$TERNMQ_BIN/mqadmin" haStatus -b "${address[$1-0]}" --json 2>/dev/null |
+        json_values lagBytes | awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+# The fault itself. A node that does not die in time ends the run: nothing after it would mean anything.
+inject() {
+    case $1 in
+    kill-master) "$cluster" kill "$2-0" ;;
+    kill-slave) "$cluster" kill "$2-1" ;;
+    kill-both) "$cluster" kill "$2-0" "$2-1" ;;
+    pause-master) kill -STOP "$(pid_of "$2-0")" ;;
+    pause-slave) kill -STOP "$(pid_of "$2-1")" ;;
+    cut-link) netns_cut "$2-0" "$2-1" ;;
+    cut-clients) netns_cut "$2-0" clients ;;
+    esac
+}
+undo() {
+    case $1 in
+    kill-master) "$cluster" start "$2-0" ;;
+    kill-slave) "$cluster" start "$2-1" ;;
+    kill-both) "$cluster" start "$2-0" "$2-1" ;;
+    pause-master) kill -CONT "$(pid_of "$2-0")" ;;
+    pause-slave) kill -CONT "$(pid_of "$2-1")" ;;
+    cut-link) netns_heal "$2-0" "$2-1" ;;
+    cut-clients) netns_heal "$2-0" clients ;;
+    esac
+}
+
+pause_ms() { sleep "$(($1 / 1000)).$(printf '%03d' $(($1 % 1000)))"; }
+
+# ---- the checker: one for as many rounds as its sending phase lasts ----
+
+segment=0 load_end=0
+total_acked=0 total_lost=0 allowed_lost=0
+
+start_load() {
+    local round=$1 total_ms=2000 mode=(--mode sync)
+    for (( ; round <= rounds; round++)); do
+        total_ms=$((total_ms + plan_at[round] + plan_hold[round] + slack_ms))
+    done
+    segment=$((segment + 1))
+    [ $((segment % 2)) -eq 1 ] || mode=(--mode batch --batch 8)
+    timeout $((total_ms / 1000 + 300)) "${client[@]}" "$TERNMQ_BIN/mqbench" verify -n "$NAMESRV_ADDR" \
+        -t "Rounds$segment" --seconds $((total_ms / 1000)) "${mode[@]}" --size "$body_bytes" --producers 2 \
+        --drain 60 --state "$work/state$segment" --json >"$work/verdict$segment" 2>"$work/errors$segment" &
+    checker=$!
+    load_end=$(($(now_ms) + total_ms))
+}
+
+found() { json_values "$1" <"$work/verdict$segment" | head -n 1; }
+
+# Waits for the checker and judges what it says.
+finish_load() {
+    local status=0 key value bad=''
+    wait "$checker" || status=$?
+    checker=''
+    for key in acked lost reordered altered duplicated_unexplained offset_regressions; do
+        value=$(found "$key")
+        [ -n "$value" ] || { bad+=" no verdict (exit status $status)"; break; }
+        case $key in
+        acked) total_acked=$((total_acked + value)); [ "$value" -gt 0 ] || bad+=" nothing acknowledged" ;;
+        lost) total_lost=$((total_lost + value)) ;;
+        *) [ "$value" -eq 0 ] || bad+=" $key $value" ;;
+        esac
+    done
+    [ "$total_lost" -le "$allowed_lost" ] || bad+=" lost $total_lost, at most $allowed_lost may be"
+    [ -n "$bad" ] || [ "$status" -eq 0 ] || [ "$total_lost" -gt 0 ] || bad=" exit status $status"
+    local row
+    row="checker $segment: acked $(found acked)  lost $(found lost)  reordered $(found reordered)"
+    row+="  altered $(found altered)  offset_regressions $(found offset_regressions)"
+    row+="  duplicated $(found duplicated) (unexplained $(found duplicated_unexplained))"
+    row+="  unacked_but_present $(found unacked_but_present)  longest pause: sending $(found send) ms,"
+    row+=" receiving $(found receive) ms, with something acknowledged to come $(found max_wait_ms) ms"
+    printf '%s%s\n' "$row" "${bad:+  FAILED:$bad}"
+    [ -z "$bad" ] || { failed=$((failed + 1)); cat "$work/errors$segment" >&2; }
+}
+
+# ---- the run ----
+
+# A failed run keeps its files; a run that was broken off, too.
+cleanup() {
+    [ -z "$checker" ] || kill "$checker" 2>/dev/null || true
+    if $finished && [ "$failed" -eq 0 ]; then
+        "$cluster" destroy --yes >/dev/null 2>&1 || echo "rounds.sh: could not stop the cluster" >&2
+        netns_destroy
+        rm -rf "$work"
+    else
+        "$cluster" down >/dev/null 2>&1 || echo "rounds.sh: could not stop the cluster" >&2
+        netns_destroy
+        printf 'rounds.sh: stores and logs are kept in %s (seed %s)\n' "$work" "$seed" >&2
+    fi
+}
+
+bring_up() {
+    mkdir -p "$TERNMQ_HOME"
+    if $netns; then
+        local hosts=(namesrv-1) set
+        [[ $layout != 2n* ]] || hosts+=(namesrv-2)
+        for set in "${sets[@]}"; do
+            hosts+=("$set-0")
+            [ "$layout" = 1m ] || hosts+=("$set-1")
+        done
+        netns_create "${hosts[@]}" clients
+        netns_hosts_file "$TERNMQ_HOME/hosts" "${hosts[@]}"
+        client=(ip netns exec "$(netns_name clients)")
+    fi
+    "$cluster" up "$layout" -o mappedFileSizeCommitLog=16MiB -o maxMessageSize=1MiB \
+        -o mappedFileSizeConsumeQueue=40000 "${overrides[@]}" >"$work/up" || die "the cluster did not start"
+    NAMESRV_ADDR=$(sed -n 's/^NAMESRV_ADDR=//p' "$work/up")
+    local node at
+    while read -r node _ at _; do address[$node]=$at; done < <(sed '1d; /=/d' "$work/up")
+    "$cluster" wait "$sync_seconds" || die "the cluster is not in sync at the start"
+}
+
+play_round() {
+    local round=$1 kind=${plan_kind[$1]} set=${plan_set[$1]} lag=- begin verdict=ok back=-
+    pause_ms "${plan_at[round]}"
+    if [[ $kind = kill-master || $kind = kill-both ]] && [ "$layout" != 1m ]; then
+        lag=$(lag_of "$set")
+        [[ $layout != *-async ]] || allowed_lost=$((allowed_lost + (lag + body_bytes - 1) / body_bytes))
+    fi
+    inject "$kind" "$set" || return 1
+    pause_ms "${plan_hold[round]}"
+    begin=$(now_ms)
+    if undo "$kind" "$set" && "$cluster" wait "$sync_seconds"; then
+        back=$(($(now_ms) - begin))
+    else
+        verdict=FAILED
+        failed=$((failed + 1))
+    fi
+    printf '%5d %-12s %-9s %6d %7d %8s %9s %s\n' "$round" "$kind" "$set" "${plan_at[round]}" \
+        "${plan_hold[round]}" "$back" "$lag" "$verdict"
+    [ "$verdict" = ok ]
+}
+
+# With no load left, every slave gets to its master's end.
+drained() {
+    local set deadline=$((SECONDS + 20))
+    [ "$layout" != 1m ] || return 0
+    for set in "${sets[@]}"; do
+        until [ "$(lag_of "$set")" = 0 ]; do
+            if [ "$SECONDS" -ge "$deadline" ]; then
+                echo "rounds.sh: $set: without load, a slave still lacks $(lag_of "$set") bytes" >&2
+                return 1
+            fi
+            sleep 0.1
+        done
+    done
+}
+
+# With every master dead, the slaves alone must show everything that was acknowledged, in order.
+read_from_slaves() {
+    local masters=("${sets[@]/%/-0}") n bad=0
+    if [ "$layout" = 1m ] || [ "$total_lost" -gt 0 ]; then return 0; fi
+    "$cluster" kill "${masters[@]}" || return 1
+    for ((n = 1; n <= segment; n++)); do
+        if timeout 300 "${client[@]}" "$TERNMQ_BIN/mqbench" verify -n "$NAMESRV_ADDR" -t "Rounds$n" \
+            --size "$body_bytes" --state "$work/state$n" --from-slave --json >"$work/slaves$n" 2>"$work/slave-errors$n"; then
+            printf 'slaves alone: all %s of checker %d\n' "$(json_values acked <"$work/slaves$n")" "$n"
+        else
+            echo "slaves alone: FAILED, checker $n: $(cat "$work/slaves$n" "$work/slave-errors$n")" >&2
+            bad=$((bad + 1))
+        fi
+    done
+    "$cluster" start "${masters[@]}" && "$cluster" wait "$sync_seconds" && [ $bad -eq 0 ]
+}
+
+# check_store NAME COMMAND…: what mqstore says, when it is not content.
+check_store() {
+    local what=$1
+    shift
+    if ! "$TERNMQ_BIN/mqstore" "$@" >"$work/$1-$what" 2>&1; then
+        failed=$((failed + 1))
+        printf '%s: mqstore %s FAILED\n' "$what" "$1" >&2
+        tail -n 20 "$work/$1-$what" >&2
+    fi
+}
+
+check_stores() {
+    local set node
+    "$cluster" down || { failed=$((failed + 1)); return; }
+    for node in "$TERNMQ_HOME"/broker-*; do check_store "${node##*/}" verify "$node/store"; done
+    [ "$layout" != 1m ] || return 0
+    for set in "${sets[@]}"; do
+        check_store "$set" diff "$TERNMQ_HOME/$set-0/store" "$TERNMQ_HOME/$set-1/store"
+    done
+}
+
+printf 'seed %s\n' "$seed"
+RANDOM=$seed
+chosen=() plan_kind=() plan_set=() plan_at=() plan_hold=() drawn=0
+declare -A address
+choose_kinds
+draw_plan
 work=$(mktemp -d "${TMPDIR:-/tmp}/ternmq-rounds.XXXXXX")
 export TERNMQ_HOME=$work/home
-cluster=$TERNMQ_SOURCE/deploy/cluster.sh
-trap '"$cluster" destroy --yes >/dev/null 2>&1 || echo "rounds.sh: could not stop the cluster" >&2; rm -rf "$work"' EXIT
+trap cleanup EXIT
+trap 'exit 1' INT TERM
+bring_up
 
-"$cluster" up "$layout" -o mappedFileSizeCommitLog=16MiB -o maxMessageSize=1MiB -o mappedFileSizeConsumeQueue=40000 \
-    >"$work/up" || die "the cluster did not start"
-NAMESRV_ADDR=$(sed -n 's/^NAMESRV_ADDR=//p' "$work/up")
-export NAMESRV_ADDR
-
-number_of() { grep -o "\"$1\":[0-9]*" "$work/verdict" | head -n 1 | cut -d: -f2; }
-printf 'seed %s\n' "$seed"
-printf '%5s %-12s %7s %9s %5s %9s %8s %10s %11s %9s %s\n' round fault at_ms acked lost reordered altered duplicated redelivered regressed verdict
-
-failed=0
-total_acked=0
+printf '%5s %-12s %-9s %6s %7s %8s %9s %s\n' round kind set at_ms hold_ms back_ms lag_b verdict
 for ((round = 1; round <= rounds; round++)); do
-    mode=batch
-    [ $((RANDOM % 2)) -eq 0 ] || mode=sync
-    at_ms=$((RANDOM % (seconds * 700) + 200))
-    "$TERNMQ_BIN/mqbench" verify -t "Rounds$((round % 4))" --seconds "$seconds" --mode "$mode" --size 600 \
-        --producers 2 --json >"$work/verdict" 2>"$work/errors" &
-    checker=$!
-    sleep "$((at_ms / 1000)).$(printf '%03d' $((at_ms % 1000)))"
-    "$cluster" kill broker-a-0
-    "$cluster" start broker-a-0
-    verdict=ok
-    wait "$checker" || verdict=FAILED
-    [ "$verdict" = ok ] || { failed=$((failed + 1)); cat "$work/errors" "$work/verdict" >&2; }
-    acked=$(number_of acked)
-    total_acked=$((total_acked + ${acked:-0}))
-    printf '%5d %-12s %7d %9s %5s %9s %8s %10s %11s %9s %s\n' "$round" "kill/$mode" "$at_ms" "${acked:--}" \
-        "$(number_of lost)" "$(number_of reordered)" "$(number_of altered)" "$(number_of duplicated)" \
-        "$(number_of redelivered)" "$(number_of offset_regressions)" "$verdict"
+    # The load must last through the whole round.
+    if [ -n "$checker" ] &&
+        [ $(($(now_ms) + plan_at[round] + plan_hold[round] + 500)) -gt "$load_end" ]; then
+        finish_load
+        "$cluster" wait "$sync_seconds" || { failed=$((failed + 1)); break; }
+    fi
+    [ -n "$checker" ] || start_load "$round"
+    play_round "$round" || break
 done
-
-"$cluster" down
-if ! "$TERNMQ_BIN/mqstore" verify "$TERNMQ_HOME/broker-a-0/store" >"$work/store" 2>&1; then
-    failed=$((failed + 1))
-    tail -n 20 "$work/store" >&2
-fi
-printf '%d rounds, %d messages acknowledged, %d failed\n' "$rounds" "$total_acked" "$failed"
+[ -z "$checker" ] || finish_load
+{ "$cluster" wait "$sync_seconds" && drained && read_from_slaves; } || failed=$((failed + 1))
+check_stores
+finished=true
+printf '%d rounds of layout %s, %d messages acknowledged, %d lost (%d allowed), %d failed\n' \
+    $((round - 1)) "$layout" "$total_acked" "$total_lost" "$allowed_lost" "$failed"
 [ "$failed" -eq 0 ]

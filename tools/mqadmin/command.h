@@ -74,14 +74,23 @@ int command_usage(const struct invocation *invocation, const char *fmt, ...) PRI
  */
 bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
                      size_t *count, int *status);
+/* host:port with a port in 1..65535; whether the host is there shows when it is called. */
+bool command_is_address(const char *text);
+/*
+ * Members of sets: name NULL: of all; else a brokerName, or an address for that one broker (its id
+ * is then -1: not known). id -1: all ids. malloc'ed, by cluster, name and id, at least one. false:
+ * said, *status set.
+ */
+bool command_members(struct invocation *invocation, const char *cluster, const char *name,
+                     int64_t id, struct admin_broker **out, size_t *count, int *status);
 /* Address of a broker's id 0 by name; else (no master) of any id. false: said, *status set. */
 bool command_broker_address(struct invocation *invocation, const char *topic, const char *name,
                             char address[ADDRESS_BYTES], int *status);
 
 /* commands_*.c: the rows of one subject each. */
 extern const struct command topic_commands[], cluster_commands[], group_commands[],
-    message_commands[], pipe_commands[], kv_commands[];
+    message_commands[], pipe_commands[], kv_commands[], ha_commands[];
 extern const size_t topic_command_count, cluster_command_count, group_command_count,
-    message_command_count, pipe_command_count, kv_command_count;
+    message_command_count, pipe_command_count, kv_command_count, ha_command_count;
 
 #endif

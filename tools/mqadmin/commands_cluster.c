@@ -75,7 +75,14 @@ static int run_broker_status(struct invocation *invocation)
     struct admin_broker *brokers;
     size_t count;
     int status = EXIT_DONE;
-    if (!command_targets(invocation, false, &brokers, &count, &status))
+    int64_t id;
+    const char *name = option_value(invocation, "brokerAddr");
+    if (!option_number(invocation, "brokerId", 0, INT64_MAX, -1, &id))
+        return EXIT_USAGE;
+    if (id >= 0 && (!name || command_is_address(name)))
+        return command_usage(invocation, "-i goes with -b NAME");
+    if (!command_members(invocation, option_value(invocation, "clusterName"), name, id, &brokers,
+                         &count, &status))
         return status;
     json_t *all = json_object();
     for (size_t i = 0; i < count; i++) {
@@ -207,8 +214,11 @@ const struct command cluster_commands[] = {
      .run = run_cluster_list},
     {.name = "brokerStatus",
      .help = "runtime figures of brokers",
-     .example = "mqadmin brokerStatus -b 127.0.0.1:10911",
-     .options = {BROKER, CLUSTER},
+     .example = "mqadmin brokerStatus -b broker-a -i 1",
+     .options = {{'b', "brokerAddr", "NAME|HOST:PORT", false,
+                  "one broker, or all of a name, slaves too"},
+                 {'i', "brokerId", "ID", false, "with -b NAME: only this id"},
+                 CLUSTER},
      .run = run_broker_status,
      .one_of = "bc"},
     {.name = "getBrokerConfig",

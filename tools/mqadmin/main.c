@@ -35,6 +35,7 @@ size_t commands(const struct command **rows)
     if (!command_count) {
         collect(topic_commands, topic_command_count);
         collect(cluster_commands, cluster_command_count);
+        collect(ha_commands, ha_command_count);
         collect(group_commands, group_command_count);
         collect(message_commands, message_command_count);
         collect(pipe_commands, pipe_command_count);
@@ -290,70 +291,6 @@ int command_fail(const struct invocation *invocation, enum tern_code code,
     default:
         return EXIT_NO;
     }
-}
-
-/* ---- targets ---- */
-
-/* host:port, as a peer's address must be; whether the host is there shows when it is called. */
-static bool is_address(const char *text)
-{
-    const char *colon = strrchr(text, ':');
-    char *end;
-    if (!colon || colon == text || colon[1] < '0' || colon[1] > '9')
-        return false;
-    unsigned long port = strtoul(colon + 1, &end, 10);
-    return !*end && port > 0 && port <= 65535 && strlen(text) < ADDRESS_BYTES;
-}
-
-bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
-                     size_t *count, int *status)
-{
-    const char *address = option_value(invocation, "brokerAddr");
-    struct tern_error err = {.text = ""};
-    if (address && !is_address(address)) {
-        *status = command_usage(invocation, "-b: '%s' is not host:port", address);
-        return false;
-    }
-    if (address) {
-        *out = calloc(1, sizeof **out);
-        ENSURE(*out != NULL);
-        snprintf((*out)->address, sizeof(*out)->address, "%s", address);
-        *count = 1;
-        return true;
-    }
-    enum tern_code code = admin_brokers(invocation->admin, option_value(invocation, "clusterName"),
-                                        masters_only, out, count, &err);
-    if (code != TERN_OK)
-        *status = command_fail(invocation, code, &err);
-    return code == TERN_OK;
-}
-
-bool command_broker_address(struct invocation *invocation, const char *topic, const char *name,
-                            char address[ADDRESS_BYTES], int *status)
-{
-    struct tern_error err = {.text = ""};
-    struct admin_broker *brokers;
-    size_t count;
-    enum tern_code code =
-        topic ? admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err)
-              : admin_brokers(invocation->admin, NULL, false, &brokers, &count, &err);
-    if (code != TERN_OK) {
-        *status = command_fail(invocation, code, &err);
-        return false;
-    }
-    bool found = false;
-    for (size_t i = 0; i < count && !found; i++) { /* sorted: id 0 comes first */
-        found = !strcmp(brokers[i].name, name);
-        if (found)
-            snprintf(address, ADDRESS_BYTES, "%s", brokers[i].address);
-    }
-    free(brokers);
-    if (!found) {
-        error_set(&err, TERN_NOT_FOUND, "no broker %s%s%s is registered", name,
-                  topic ? " of topic " : "", topic ? topic : "");
-        *status = command_fail(invocation, TERN_NOT_FOUND, &err);
-    }
-    return found;
 }
 
 /* ---- main ---- */

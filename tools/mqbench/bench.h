@@ -5,6 +5,7 @@
 #ifndef MQBENCH_BENCH_H
 #define MQBENCH_BENCH_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,15 +32,22 @@ struct bench_options {
     int64_t queues; /* per broker, when the topic is made */
     const char *group;
     const char *state_path;
+    bool from_slave; /* verify */
     double drain_seconds;
     uint64_t seed;
     bool json;
+};
+
+/* The longest pause between successes, told by any thread. Zeroed: nothing has happened yet. */
+struct bench_pulse {
+    _Atomic int64_t last_ns, longest_ns;
 };
 
 /* What a mode measured. */
 struct bench_figures {
     uint64_t messages, bytes, errors;
     double seconds;
+    int64_t gap_ns;               /* longest pause between successes; 0: not measured */
     struct histogram *latency_ns; /* per call; NULL: none was measured */
 };
 
@@ -54,6 +62,8 @@ int bench_verify(const struct bench_options *options);
 /* ---- shared by the modes (common.c) ---- */
 
 int64_t bench_now_ns(void);
+/* A success now. @thread any */
+void bench_pulse(struct bench_pulse *pulse, int64_t now_ns);
 /* Whether a run that began at start_ns and did `done` messages goes on. */
 bool bench_goes_on(const struct bench_options *options, int64_t start_ns, uint64_t done);
 /* Prints a figure set as text or JSON to stdout; returns EXIT_OK, or EXIT_NO when there were

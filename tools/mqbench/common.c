@@ -24,6 +24,22 @@ bool bench_goes_on(const struct bench_options *options, int64_t start_ns, uint64
     return options->seconds <= 0 || (double)(bench_now_ns() - start_ns) < options->seconds * 1e9;
 }
 
+void bench_pulse(struct bench_pulse *pulse, int64_t now_ns)
+{
+    int64_t last = atomic_load_explicit(&pulse->last_ns, memory_order_relaxed);
+    while (now_ns > last &&
+           !atomic_compare_exchange_weak_explicit(&pulse->last_ns, &last, now_ns,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
+    if (last == 0 || now_ns <= last)
+        return;
+    int64_t longest = atomic_load_explicit(&pulse->longest_ns, memory_order_relaxed);
+    while (now_ns - last > longest &&
+           !atomic_compare_exchange_weak_explicit(&pulse->longest_ns, &longest, now_ns - last,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        continue;
+}
+
 static double quantile_us(const struct histogram *h, double q)
 {
     int64_t bound_ns = (int64_t)histogram_quantile(h, q); /* its bucket's upper end */
@@ -42,6 +58,8 @@ static void report_json(const struct bench_figures *f, double rate, double mib)
                       quantile_us(f->latency_ns, 0.9), "p99", quantile_us(f->latency_ns, 0.99),
                       "p999", quantile_us(f->latency_ns, 0.999), "max",
                       (double)f->latency_ns->max / 1000));
+    if (json && f->gap_ns > 0)
+        json_object_set_new(json, "max_gap_ms", json_real((double)f->gap_ns / 1e6));
     if (json)
         json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
     putchar('\n');
@@ -63,6 +81,8 @@ int bench_report(const struct bench_options *options, const struct bench_figures
                    quantile_us(f->latency_ns, 0.5), quantile_us(f->latency_ns, 0.9),
                    quantile_us(f->latency_ns, 0.99), quantile_us(f->latency_ns, 0.999),
                    (double)f->latency_ns->max / 1000);
+        if (f->gap_ns > 0)
+            printf("longest pause: %.1f ms\n", (double)f->gap_ns / 1e6);
     }
     fflush(stdout);
     return f->errors ? EXIT_NO : EXIT_OK;

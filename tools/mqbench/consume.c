@@ -13,6 +13,7 @@
 struct run {
     _Atomic uint64_t messages, bytes;
     _Atomic int64_t first_ns, last_ns;
+    struct bench_pulse pulse;
 };
 
 static enum tern_consume_result on_messages(void *arg, const struct tern_message *const *messages,
@@ -28,6 +29,7 @@ static enum tern_consume_result on_messages(void *arg, const struct tern_message
     int64_t now = bench_now_ns(), unset = 0;
     atomic_compare_exchange_strong(&run->first_ns, &unset, now);
     atomic_store_explicit(&run->last_ns, now, memory_order_relaxed);
+    bench_pulse(&run->pulse, now);
     atomic_fetch_add_explicit(&run->bytes, bytes, memory_order_relaxed);
     atomic_fetch_add_explicit(&run->messages, count, memory_order_relaxed);
     return TERN_CONSUME_SUCCESS;
@@ -93,6 +95,7 @@ int bench_consume(const struct bench_options *options)
     /* From the first message to the last: starting and waiting for more is not receiving. */
     struct bench_figures figures = {.messages = run.messages,
                                     .bytes = run.bytes,
+                                    .gap_ns = run.pulse.longest_ns,
                                     .seconds = (double)(run.last_ns - run.first_ns) / 1e9};
     tern_push_consumer_shutdown(consumer, 5000);
     tern_push_consumer_destroy(consumer);

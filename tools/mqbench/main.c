@@ -40,6 +40,7 @@ static void usage(FILE *out)
           "      --group G           consumer group (consume, verify: a new one)\n"
           "      --state F           verify: keep what was acknowledged in F; with an existing F,\n"
           "                          check what an earlier run sent\n"
+          "      --from-slave            verify: read from the sets' slaves, not through a group\n"
           "      --drain S           verify: give up when nothing comes for so long (30)\n"
           "      --seed N            verify: seed of sizes and contents (random, printed)\n"
           "      --json              figures as JSON\n"
@@ -84,6 +85,7 @@ enum {
     OPT_QUEUES,
     OPT_GROUP,
     OPT_STATE,
+    OPT_FROM_SLAVE,
     OPT_DRAIN,
     OPT_SEED,
     OPT_JSON,
@@ -103,6 +105,7 @@ static const struct option long_options[] = {
     {"queues", required_argument, NULL, OPT_QUEUES},
     {"group", required_argument, NULL, OPT_GROUP},
     {"state", required_argument, NULL, OPT_STATE},
+    {"from-slave", no_argument, NULL, OPT_FROM_SLAVE},
     {"drain", required_argument, NULL, OPT_DRAIN},
     {"seed", required_argument, NULL, OPT_SEED},
     {"json", no_argument, NULL, OPT_JSON},
@@ -182,6 +185,9 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
             break;
         case OPT_STATE:
             o->state_path = optarg;
+            break;
+        case OPT_FROM_SLAVE:
+            o->from_slave = true;
             break;
         case OPT_JSON:
             o->json = true;

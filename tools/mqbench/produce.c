@@ -18,6 +18,7 @@ struct run {
     _Atomic uint64_t launched; /* messages given to the library */
     _Atomic uint64_t messages, errors;
     struct histogram *latency_ns;
+    struct bench_pulse pulse;
     _Atomic bool stop; /* after an error that repeats for ever */
     struct tern_error first_error;
     _Atomic bool have_error;
@@ -84,11 +85,14 @@ static void send_sync(struct sender *sender)
             atomic_fetch_sub(&run->launched, 1);
             continue;
         }
-        histogram_add(run->latency_ns, bench_now_ns() - begin_ns);
-        if (code == TERN_OK)
+        int64_t now = bench_now_ns();
+        histogram_add(run->latency_ns, now - begin_ns);
+        if (code == TERN_OK) {
+            bench_pulse(&run->pulse, now);
             atomic_fetch_add(&run->messages, 1);
-        else
+        } else {
             note_error(run, code, &err, 1);
+        }
         bench_progress("%llu messages", (unsigned long long)run->messages);
     }
 }
@@ -101,11 +105,14 @@ static void on_sent(void *arg, enum tern_code code, const struct tern_send_resul
     struct flight *flight = arg;
     struct run *run = flight->sender->run;
     (void)result;
-    histogram_add(run->latency_ns, bench_now_ns() - flight->sent_ns);
-    if (code == TERN_OK)
+    int64_t now = bench_now_ns();
+    histogram_add(run->latency_ns, now - flight->sent_ns);
+    if (code == TERN_OK) {
+        bench_pulse(&run->pulse, now);
         atomic_fetch_add(&run->messages, flight->count);
-    else
+    } else {
         note_error(run, code, err, flight->count);
+    }
     launch(flight);
 }
 
@@ -203,6 +210,7 @@ int bench_produce(const struct bench_options *options)
     struct bench_figures figures = {.messages = run.messages,
                                     .bytes = run.messages * (uint64_t)options->size_bytes,
                                     .errors = run.errors,
+                                    .gap_ns = run.pulse.longest_ns,
                                     .seconds = (double)(bench_now_ns() - run.start_ns) / 1e9,
                                     .latency_ns = run.latency_ns};
     for (int64_t i = 0; i < options->producers; i++) {

@@ -9,6 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* After the last message that was missing: what else comes belongs to the figures, too. */
+enum { LINGER_NS = 500000000 };
+
 static int make_streams(struct verify *verify)
 {
     int status;
@@ -46,76 +49,100 @@ static int make_queues(struct verify *verify)
             at++;
         if (at == verify->queue_count) {
             verify->queues[at].queue = *queue;
-            verify->queues[at].committed = -1;
+            verify->queues[at].delivered = verify->queues[at].promised = -1;
             verify->queue_count++;
         }
     }
     return EXIT_OK;
 }
 
-/* Waits until everything acknowledged was seen, or nothing came for the drain time. */
+/*
+ * Waits until everything acknowledged was seen and nothing more comes, or nothing came for the
+ * drain time: brokers may be on their way back.
+ */
 static void drain(struct verify *verify)
 {
     int64_t patience_ns = (int64_t)(verify->options->drain_seconds * 1e9);
-    uint64_t acked, lost, unacked, before = UINT64_MAX;
-    int64_t last_news_ns = bench_now_ns();
+    uint64_t before = UINT64_MAX;
+    int64_t now = bench_now_ns(), news_ns = now;
 
     pthread_mutex_lock(&verify->lock);
-    for (;;) {
-        int64_t now = bench_now_ns();
-        verify_count(verify, &acked, &lost, &unacked);
+    for (;; now = bench_now_ns()) {
         if (verify->received != before) {
             before = verify->received;
-            last_news_ns = now;
+            news_ns = now;
         }
-        if (lost == 0 || now - last_news_ns > patience_ns)
+        if (now - news_ns > (verify->waiting == 0 ? LINGER_NS : patience_ns))
             break;
-        struct timespec t = {(now + 200000000) / 1000000000, (now + 200000000) % 1000000000};
+        bench_progress("draining: %" PRIu64 " of %" PRIu64 " acknowledged still to come",
+                       verify->waiting, verify->acked);
+        int64_t until = now + LINGER_NS / 5;
+        struct timespec t = {until / 1000000000, until % 1000000000};
         pthread_cond_timedwait(&verify->changed, &verify->lock, &t);
     }
     pthread_mutex_unlock(&verify->lock);
 }
 
-static int verdict(struct verify *verify)
+/* ---- the verdict ---- */
+
+static int64_t longest_ms(const struct verify_gap *gap)
 {
-    uint64_t acked, lost, unacked;
-    verify_count(verify, &acked, &lost, &unacked);
-    int64_t send_gap_ms = verify->send_gap_ns / 1000000;
-    int64_t receive_gap_ms = verify->receive_gap_ns / 1000000;
-    bool good =
-        acked > 0 && !lost && !verify->reordered && !verify->altered && !verify->offset_regressions;
-    bench_progress_end();
-    if (verify->options->json) {
-        json_t *json = json_pack(
-            "{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:{s:I, s:I}, s:I, s:I}", "ok", good,
-            "acked", (json_int_t)acked, "lost", (json_int_t)lost, "duplicated",
-            (json_int_t)verify->duplicated, "redelivered", (json_int_t)verify->redelivered,
-            "reordered", (json_int_t)verify->reordered, "altered", (json_int_t)verify->altered,
-            "unacked_but_present", (json_int_t)unacked, "offset_regressions",
-            (json_int_t)verify->offset_regressions, "max_gap_ms", "send", (json_int_t)send_gap_ms,
-            "receive", (json_int_t)receive_gap_ms, "send_errors", (json_int_t)verify->send_errors,
-            "received", (json_int_t)verify->received);
-        if (json)
-            json_dumpf(json, stdout, JSON_COMPACT);
-        putchar('\n');
-        json_decref(json);
-    } else {
-        printf("acked %" PRIu64 "  lost %" PRIu64 "  reordered %" PRIu64 "  altered %" PRIu64
-               "  duplicated %" PRIu64 "  redelivered %" PRIu64 "\n"
-               "unacked_but_present %" PRIu64 "  offset_regressions %" PRIu64
-               "  send errors %" PRIu64 "\nmax_gap_ms: send %" PRId64 "  receive %" PRId64 "\n%s\n",
-               acked, lost, verify->reordered, verify->altered, verify->duplicated,
-               verify->redelivered, unacked, verify->offset_regressions, verify->send_errors,
-               send_gap_ms, receive_gap_ms, good ? "ok" : "FAILED");
+    return gap->longest_ns / 1000000;
+}
+
+static void print_json(const struct verify *v, bool good, uint64_t unacked)
+{
+    json_t *json = json_pack(
+        "{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "ok", good, "acked",
+        (json_int_t)v->acked, "lost", (json_int_t)v->waiting, "duplicated",
+        (json_int_t)v->duplicated, "duplicated_unexplained", (json_int_t)v->duplicated_unexplained,
+        "redelivered", (json_int_t)v->redelivered, "reordered", (json_int_t)v->reordered, "altered",
+        (json_int_t)v->altered, "unacked_but_present", (json_int_t)unacked, "offset_regressions",
+        (json_int_t)v->offset_regressions);
+    if (json) {
+        json_object_set_new(json, "max_gap_ms",
+                            json_pack("{s:I, s:I}", "send", (json_int_t)longest_ms(&v->send_gap),
+                                      "receive", (json_int_t)longest_ms(&v->receive_gap)));
+        json_object_set_new(json, "max_wait_ms", json_integer(longest_ms(&v->wait_gap)));
+        json_object_set_new(json, "send_errors", json_integer((json_int_t)v->send_errors));
+        json_object_set_new(json, "received", json_integer((json_int_t)v->received));
+        json_dumpf(json, stdout, JSON_COMPACT);
     }
+    putchar('\n');
+    json_decref(json);
+}
+
+static void print_text(const struct verify *v, bool good, uint64_t unacked)
+{
+    printf("acked %" PRIu64 "  lost %" PRIu64 "  reordered %" PRIu64 "  altered %" PRIu64
+           "  duplicated %" PRIu64 " (unexplained %" PRIu64 ")  redelivered %" PRIu64
+           "\nunacked_but_present %" PRIu64 "  offset_regressions %" PRIu64 "  send errors %" PRIu64
+           "\nmax_gap_ms: send %" PRId64 "  receive %" PRId64 "  max_wait_ms: %" PRId64 "\n%s\n",
+           v->acked, v->waiting, v->reordered, v->altered, v->duplicated, v->duplicated_unexplained,
+           v->redelivered, unacked, v->offset_regressions, v->send_errors, longest_ms(&v->send_gap),
+           longest_ms(&v->receive_gap), longest_ms(&v->wait_gap), good ? "ok" : "FAILED");
+}
+
+static int verdict(const struct verify *verify)
+{
+    uint64_t unacked = verify->seen - (verify->acked - verify->waiting);
+    bool good = verify->acked > 0 && !verify->waiting && !verify->reordered && !verify->altered &&
+                !verify->duplicated_unexplained && !verify->offset_regressions;
+    bench_progress_end();
+    if (verify->options->json)
+        print_json(verify, good, unacked);
+    else
+        print_text(verify, good, unacked);
     fflush(stdout);
     return good ? EXIT_OK : EXIT_NO;
 }
 
 static void verify_fini(struct verify *verify)
 {
-    for (size_t i = 0; i < verify->stream_count && verify->streams; i++)
+    for (size_t i = 0; i < verify->stream_count && verify->streams; i++) {
         free(verify->streams[i].seen);
+        free(verify->streams[i].retries);
+    }
     for (size_t i = 0; i < verify->queue_count; i++)
         free(verify->queues[i].ids);
     free(verify->streams);
@@ -139,9 +166,23 @@ static void verify_init(struct verify *verify, const struct bench_options *optio
     pthread_condattr_destroy(&attr);
 }
 
+static int check(struct verify *verify, bool finish_only)
+{
+    int status = EXIT_OK;
+    if (!finish_only)
+        status = verify_send(verify);
+    if (status == EXIT_OK && verify->options->state_path && !finish_only)
+        status = verify_state_save(verify, verify->options->state_path);
+    if (status == EXIT_OK)
+        drain(verify);
+    return status;
+}
+
 int bench_verify(const struct bench_options *options)
 {
     struct verify verify;
+    struct verify_reader *reader = NULL;
+    struct verify_slaves *slaves = NULL;
     verify_init(&verify, options);
     bool finish_only = options->state_path && access(options->state_path, F_OK) == 0;
     int status =
@@ -152,16 +193,14 @@ int bench_verify(const struct bench_options *options)
         status = make_queues(&verify);
     if (status == EXIT_OK && !options->json)
         fprintf(stderr, "mqbench: seed %" PRIu64 "\n", verify.run_id);
-    struct verify_reader *reader = status == EXIT_OK ? verify_reader_start(&verify, &status) : NULL;
-    if (reader) {
-        verify.sending = !finish_only;
-        if (!finish_only)
-            status = verify_send(&verify);
-        if (status == EXIT_OK && options->state_path && !finish_only)
-            status = verify_state_save(&verify, options->state_path);
-        if (status == EXIT_OK)
-            drain(&verify);
+    if (status == EXIT_OK && options->from_slave)
+        slaves = verify_slaves_start(&verify, &status);
+    else if (status == EXIT_OK)
+        reader = verify_reader_start(&verify, &status);
+    if (reader || slaves) {
+        status = check(&verify, finish_only);
         verify_reader_stop(reader);
+        verify_slaves_stop(slaves);
         if (status == EXIT_OK)
             status = verdict(&verify);
     }

@@ -2,12 +2,17 @@
  * The checker: numbered, checksummed messages in streams, one per producer and queue.
  *
  *   senders: stream n ─ frame k ─► broker ─ acknowledged? ─► k + 1, else the same frame again
- *   reader:  push consumer ─► checksum, stream, number ─► first occurrence in order? seen before?
+ *   reader:  consumer ─► checksum, stream, number ─► first occurrence in order? seen before?
  * altered? end:     every acknowledged number of every stream was seen
  *
- * A stream has one frame in flight, so what is acknowledged is a prefix of its numbers. A frame
- * whose fate is unknown is sent again: its messages may be stored twice, in order, which counts as
- * duplicated, not lost.
+ * A stream has one frame in flight, so what is acknowledged is a prefix of its numbers. Only
+ * SEND_OK acknowledges: a frame whose fate is unknown, or that was stored without all that was
+ * asked for, is sent again. Its messages may then be stored once per try, in order, which counts as
+ * duplicated, not lost; a copy more than there were tries is nobody's but the brokers'.
+ *
+ * Committed offsets: the watch commits what was delivered, and remembers what was answered. A later
+ * answer below that is a regression, whatever its version. What it only saw at a broker was
+ * promised to nobody.
  */
 #ifndef MQBENCH_VERIFY_H
 #define MQBENCH_VERIFY_H
@@ -18,17 +23,27 @@
 
 enum { VERIFY_HEADER_BYTES = 32, VERIFY_STREAMS_MAX = 65536 };
 
+/* A frame that was sent more than once. */
+struct verify_retry {
+    uint64_t first; /* its lowest number */
+    uint32_t count; /* messages in it */
+    uint32_t tries;
+    uint64_t copies; /* of its messages beyond their first occurrences */
+};
+
 struct verify_stream {
     struct tern_queue queue;
     uint32_t id;
     /* sending; under verify.lock */
     uint64_t acked; /* numbers below are acknowledged */
     bool flying;
-    int64_t not_before_ns; /* after a failure */
+    int64_t not_before_ns;        /* after a failure */
+    uint64_t tried;               /* first number of the last frame that was sent, plus 1 */
+    struct verify_retry *retries; /* by first */
+    size_t retry_count, retry_cap;
     /* reading; under verify.lock */
-    uint64_t *seen;    /* a bit per number */
-    uint64_t seen_cap; /* numbers that `seen` has room for */
-    uint64_t seen_count;
+    uint64_t *seen;         /* a bit per number */
+    uint64_t seen_cap;      /* numbers that `seen` has room for */
     uint64_t next_expected; /* highest number seen + 1 */
 };
 
@@ -37,7 +52,17 @@ struct verify_offsets {
     struct tern_queue queue;
     uint64_t *ids; /* 0: not seen yet */
     uint64_t cap;
-    int64_t committed; /* highest committed offset noticed, -1 none */
+    int64_t delivered; /* behind the last arrival under `version`; -1: none yet */
+    int64_t promised;  /* highest offset of which a commit was answered, -1 none */
+    /* of the group's progress, as last answered */
+    bool version_known;
+    uint64_t version_epoch, version_counter;
+};
+
+/* Pauses between events of a kind. */
+struct verify_gap {
+    int64_t last_ns; /* 0: not started */
+    int64_t longest_ns;
 };
 
 struct verify {
@@ -52,25 +77,57 @@ struct verify {
     pthread_cond_t changed;
     bool sending;      /* under lock: the sending phase */
     int64_t end_ns;    /* of the sending phase */
-    uint64_t launched; /* under lock: messages, for --count */
-    int64_t last_ack_ns, last_receive_ns;
-    int64_t send_gap_ns, receive_gap_ns;
+    uint64_t launched; /* under lock: messages under way or acknowledged, for --count */
     uint64_t send_errors;
 
+    /* under lock */
+    struct verify_gap send_gap;    /* between acknowledgements, in the sending phase */
+    struct verify_gap receive_gap; /* between arrivals, in the sending phase */
+    struct verify_gap wait_gap;    /* between arrivals, while something acknowledged was to come */
+
     /* findings; under lock */
-    uint64_t received, duplicated, redelivered, reordered, altered, foreign;
+    uint64_t acked;   /* messages */
+    uint64_t waiting; /* of them: not seen yet; in the end they are lost */
+    uint64_t seen;    /* first occurrences, acknowledged or not */
+    uint64_t received, duplicated, duplicated_unexplained, redelivered, reordered, altered, foreign;
     uint64_t offset_regressions;
 };
 
 /* Sends until the phase ends and nothing flies any more (verify_send.c). Returns an exit status. */
 int verify_send(struct verify *verify);
-/* Starts and stops the reader and the watch over committed offsets (verify_read.c). */
+/* Starts and stops the reader (verify_read.c) with its watch over committed offsets. */
 struct verify_reader;
 struct verify_reader *verify_reader_start(struct verify *verify, int *status);
 void verify_reader_stop(struct verify_reader *reader);
-/* Numbers acknowledged and not seen, and seen but not acknowledged. @locks holds:lock */
-void verify_count(const struct verify *verify, uint64_t *acked, uint64_t *lost,
-                  uint64_t *unacked_present);
+/* The watch over what `group` committed (verify_watch.c); NULL: code and err say why. */
+struct verify_watch;
+struct verify_watch *verify_watch_start(struct verify *verify, const char *group,
+                                        enum tern_code *code, struct tern_error *err);
+void verify_watch_stop(struct verify_watch *watch);
+/* Likewise one that pulls from the sets' slaves and commits nothing (verify_slave.c). */
+struct verify_slaves;
+struct verify_slaves *verify_slaves_start(struct verify *verify, int *status);
+void verify_slaves_stop(struct verify_slaves *slaves);
+
+/* ---- findings (verify_note.c); all @locks holds:lock ---- */
+
+/* A frame of these numbers is about to be sent. false: no memory to remember that it is again. */
+bool verify_note_try(struct verify_stream *stream, uint64_t first, uint32_t count);
+/* The stream's next `count` numbers are acknowledged. */
+void verify_note_acked(struct verify *verify, struct verify_stream *stream, uint64_t count,
+                       int64_t now_ns);
+/* One that arrived; its place as the record says. */
+void verify_note_message(struct verify *verify, const char *broker, int32_t queue_id,
+                         int64_t queue_offset, const uint8_t *body, size_t size);
+/* Before the messages of one arrival are noted. */
+void verify_note_arrival(struct verify *verify, size_t count, int64_t now_ns);
+/* The sending phase begins, or ends: pauses that last until then count. */
+void verify_note_phase(struct verify *verify, bool sending, int64_t now_ns);
+/* A broker answered: the group's progress (-1: it has none) and its version, or that a commit
+ * stands. */
+void verify_note_progress(struct verify *verify, struct verify_offsets *queue, int64_t offset,
+                          uint64_t version_epoch, uint64_t version_counter);
+void verify_note_promise(struct verify_offsets *queue, int64_t offset);
 
 /* Body of a message: header and contents made from (run, stream, number). */
 void verify_fill(const struct verify *verify, uint32_t stream, uint64_t number, uint8_t *body,
@@ -80,7 +137,7 @@ size_t verify_body_size(const struct verify *verify, uint32_t stream, uint64_t n
 int verify_parse(const struct verify *verify, const uint8_t *body, size_t size, uint32_t *stream,
                  uint64_t *number);
 
-/* --state F: what was acknowledged, as JSON. */
+/* --state F: what was acknowledged and what was sent more than once, as JSON; replaced whole. */
 int verify_state_save(const struct verify *verify, const char *path);
 int verify_state_load(struct verify *verify, const char *path);
 

@@ -1,7 +1,8 @@
 /*
- * Sending: one thread launches frames for all streams, each has one in flight. A frame that failed
- * is tried again after a pause; when the phase is over, frames in flight are waited for but not
- * repeated.
+ * Sending: one thread launches frames for all streams, each has one in flight. A frame that failed,
+ * or that was not SEND_OK, is tried again after a pause, for as long as the phase lasts: the
+ * streams of a set without a master go on trying, those of other sets go on. When the phase is
+ * over, frames in flight are waited for (each has its deadline) but not repeated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,12 +37,10 @@ static void on_sent(void *arg, enum tern_code code, const struct tern_send_resul
 
     pthread_mutex_lock(&verify->lock);
     if (code == TERN_OK && result->status == TERN_OK) {
-        frame->stream->acked += frame->count;
-        if (now - verify->last_ack_ns > verify->send_gap_ns)
-            verify->send_gap_ns = now - verify->last_ack_ns;
-        verify->last_ack_ns = now;
+        verify_note_acked(verify, frame->stream, frame->count, now);
     } else {
         verify->send_errors++;
+        verify->launched -= frame->count;
         frame->stream->not_before_ns = now + RETRY_PAUSE_NS;
     }
     frame->stream->flying = false;
@@ -99,10 +98,19 @@ static struct verify_stream *next_ready(struct verify *verify, size_t *cursor, i
     return NULL;
 }
 
+/* With a count and no time: until they are acknowledged, or nothing has been for the drain time. */
 static bool phase_goes_on(const struct verify *verify, int64_t now)
 {
-    return now < verify->end_ns &&
-           (!verify->options->count || verify->launched < (uint64_t)verify->options->count);
+    const struct bench_options *o = verify->options;
+    if (now >= verify->end_ns || (o->count && verify->acked >= (uint64_t)o->count))
+        return false;
+    return o->seconds > 0 || (double)(now - verify->send_gap.last_ns) < o->drain_seconds * 1e9;
+}
+
+static void show(const struct verify *verify)
+{
+    bench_progress("acked %llu, received %llu, errors %llu", (unsigned long long)verify->acked,
+                   (unsigned long long)verify->received, (unsigned long long)verify->send_errors);
 }
 
 static void wait_until(struct verify *verify, int64_t mono_ns)
@@ -120,30 +128,34 @@ static void run_phase(struct sending *sending)
 
     pthread_mutex_lock(&verify->lock);
     while (now = bench_now_ns(), phase_goes_on(verify, now)) {
-        struct verify_stream *stream = next_ready(verify, &cursor, now, &wake_ns);
+        bool enough =
+            verify->options->count && verify->launched >= (uint64_t)verify->options->count;
+        struct verify_stream *stream = enough ? NULL : next_ready(verify, &cursor, now, &wake_ns);
+        show(verify);
         if (!stream) {
-            wait_until(verify, wake_ns);
+            wait_until(verify, enough ? now + 50000000 : wake_ns);
             continue;
         }
         uint64_t first = stream->acked;
         stream->flying = true;
         sending->flying++;
         verify->launched += sending->batch;
-        pthread_mutex_unlock(&verify->lock);
         struct tern_error err = {.text = ""};
-        enum tern_code code = launch(sending, stream, first, &err);
-        bench_progress("sent %llu, received %llu, errors %llu",
-                       (unsigned long long)verify->launched, (unsigned long long)verify->received,
-                       (unsigned long long)verify->send_errors);
+        enum tern_code code =
+            verify_note_try(stream, first, (uint32_t)sending->batch) ? TERN_OK : TERN_NO_MEMORY;
+        pthread_mutex_unlock(&verify->lock);
+        if (code == TERN_OK)
+            code = launch(sending, stream, first, &err);
         pthread_mutex_lock(&verify->lock);
         if (code != TERN_OK) {
             verify->send_errors++;
+            verify->launched -= sending->batch;
             stream->flying = false;
             stream->not_before_ns = bench_now_ns() + RETRY_PAUSE_NS;
             sending->flying--;
         }
     }
-    verify->sending = false;
+    verify_note_phase(verify, false, now);
     while (sending->flying > 0)
         wait_until(verify, bench_now_ns() + 100000000);
     pthread_mutex_unlock(&verify->lock);
@@ -161,9 +173,9 @@ int verify_send(struct verify *verify)
     sending.producer = bench_producer(o, "MQBENCH_VERIFY_PRODUCER", SEND_TIMEOUT_MS, &status);
     if (sending.producer) {
         pthread_mutex_lock(&verify->lock);
-        verify->last_ack_ns = bench_now_ns();
-        verify->end_ns =
-            o->seconds > 0 ? verify->last_ack_ns + (int64_t)(o->seconds * 1e9) : INT64_MAX;
+        int64_t now = bench_now_ns();
+        verify_note_phase(verify, true, now);
+        verify->end_ns = o->seconds > 0 ? now + (int64_t)(o->seconds * 1e9) : INT64_MAX;
         pthread_mutex_unlock(&verify->lock);
         run_phase(&sending);
         tern_producer_destroy(sending.producer);

@@ -1,4 +1,8 @@
-/* What was acknowledged, kept as JSON so that a later run can finish the check. */
+/*
+ * What was acknowledged and what was sent more than once, kept as JSON so that a later run can
+ * finish the check. Written beside the file and renamed, so that a run that dies leaves no half.
+ * Threads: one. Failure modes: said on stderr.
+ */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -6,25 +10,76 @@
 
 #include "tools/mqbench/verify.h"
 
+enum { PATH_BYTES = 4096 };
+
+static json_t *stream_to_json(const struct verify_stream *stream)
+{
+    json_t *retries = json_array();
+    for (size_t i = 0; i < stream->retry_count; i++)
+        json_array_append_new(retries, json_pack("[I, I, I]", (json_int_t)stream->retries[i].first,
+                                                 (json_int_t)stream->retries[i].count,
+                                                 (json_int_t)stream->retries[i].tries));
+    return json_pack("{s:s, s:i, s:I, s:o}", "broker", stream->queue.broker_name, "queue",
+                     (int)stream->queue.queue_id, "acked", (json_int_t)stream->acked, "retries",
+                     retries);
+}
+
 int verify_state_save(const struct verify *verify, const char *path)
 {
-    json_t *streams = json_array();
-    for (size_t i = 0; i < verify->stream_count; i++) {
-        const struct verify_stream *stream = &verify->streams[i];
-        json_array_append_new(
-            streams, json_pack("{s:s, s:i, s:I}", "broker", stream->queue.broker_name, "queue",
-                               (int)stream->queue.queue_id, "acked", (json_int_t)stream->acked));
-    }
+    char beside[PATH_BYTES];
     char run_id[32];
+    json_t *streams = json_array();
+    for (size_t i = 0; i < verify->stream_count; i++)
+        json_array_append_new(streams, stream_to_json(&verify->streams[i]));
     snprintf(run_id, sizeof run_id, "%016" PRIx64, verify->run_id);
     json_t *json = json_pack("{s:s, s:s, s:I, s:o}", "topic", verify->options->topic, "run", run_id,
                              "size", (json_int_t)verify->options->size_bytes, "streams", streams);
-    int rv = json ? json_dump_file(json, path, JSON_INDENT(1)) : -1;
+    bool done = json && snprintf(beside, sizeof beside, "%s.new", path) < PATH_BYTES &&
+                json_dump_file(json, beside, JSON_INDENT(1)) == 0 && rename(beside, path) == 0;
     json_decref(json);
-    if (rv == 0)
+    if (done)
         return EXIT_OK;
     fprintf(stderr, "mqbench: --state: cannot write %s\n", path);
     return EXIT_NO;
+}
+
+static bool retries_from_json(struct verify_stream *stream, const json_t *list)
+{
+    size_t count = json_array_size(list);
+    if (count == 0)
+        return true;
+    stream->retries = calloc(count, sizeof *stream->retries);
+    if (!stream->retries)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        json_int_t first, messages, tries;
+        if (json_unpack(json_array_get(list, i), "[I, I, I]", &first, &messages, &tries) != 0 ||
+            first < 0 || messages < 1 || messages > UINT32_MAX || tries < 2 || tries > UINT32_MAX)
+            return false;
+        stream->retries[i] = (struct verify_retry){
+            .first = (uint64_t)first, .count = (uint32_t)messages, .tries = (uint32_t)tries};
+    }
+    stream->retry_count = stream->retry_cap = count;
+    return true;
+}
+
+static bool stream_from_json(struct verify *verify, struct verify_stream *stream,
+                             const json_t *json)
+{
+    const char *broker;
+    int queue;
+    json_int_t acked;
+    if (json_unpack((json_t *)(uintptr_t)json, "{s:s, s:i, s:I}", "broker", &broker, "queue",
+                    &queue, "acked", &acked) != 0 ||
+        acked < 0 || !retries_from_json(stream, json_object_get(json, "retries")))
+        return false;
+    snprintf(stream->queue.topic, sizeof stream->queue.topic, "%s", verify->options->topic);
+    snprintf(stream->queue.broker_name, sizeof stream->queue.broker_name, "%s", broker);
+    stream->queue.queue_id = queue;
+    stream->acked = (uint64_t)acked;
+    verify->acked += stream->acked;
+    verify->waiting += stream->acked;
+    return true;
 }
 
 int verify_state_load(struct verify *verify, const char *path)
@@ -53,20 +108,11 @@ int verify_state_load(struct verify *verify, const char *path)
         goto out;
     }
     for (size_t i = 0; i < verify->stream_count; i++) {
-        struct verify_stream *stream = &verify->streams[i];
-        const char *broker;
-        int queue;
-        json_int_t acked;
-        if (json_unpack(json_array_get(streams, i), "{s:s, s:i, s:I}", "broker", &broker, "queue",
-                        &queue, "acked", &acked) != 0) {
+        verify->streams[i].id = (uint32_t)i;
+        if (!stream_from_json(verify, &verify->streams[i], json_array_get(streams, i))) {
             fprintf(stderr, "mqbench: --state: %s: stream %zu is malformed\n", path, i);
             goto out;
         }
-        snprintf(stream->queue.topic, sizeof stream->queue.topic, "%s", topic);
-        snprintf(stream->queue.broker_name, sizeof stream->queue.broker_name, "%s", broker);
-        stream->queue.queue_id = queue;
-        stream->id = (uint32_t)i;
-        stream->acked = (uint64_t)acked;
     }
     status = EXIT_OK;
 out:

@@ -3,7 +3,9 @@
  *
  * The two are walked side by side by physical offset. A record that only one of them has at an
  * offset is a difference, and the other is walked on; so the walks meet again behind it. Where one
- * of them has already ended, nothing is compared any more: that is no difference. Threads: one.
+ * of them has already ended, nothing is compared any more: that is no difference. Nor is a last
+ * record that lacks its end: a slave that was killed has what came, and zeros behind it, which the
+ * lengths and the body's CRC do not always tell from the whole record. Threads: one.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -77,6 +79,52 @@ static const char *difference(const struct log_item *a, const struct log_item *b
     return "other fields";
 }
 
+/* Which of two records at one offset is the other's beginning and zeros; -1: neither. */
+static int incomplete_side(const struct log_item *a, const struct log_item *b)
+{
+    const struct log_item *items[2] = {a, b};
+    int64_t at = 0;
+    if (a->size_bytes != b->size_bytes)
+        return -1;
+    while (at < a->size_bytes && a->bytes[at] == b->bytes[at])
+        at++;
+    for (int side = 0; side < 2; side++) {
+        int64_t i = at;
+        while (i < items[side]->size_bytes && items[side]->bytes[i] == 0)
+            i++;
+        if (i == items[side]->size_bytes)
+            return side;
+    }
+    return -1;
+}
+
+/* Two records at one offset. *incomplete: the side whose record only counts when another follows
+ * it. */
+static void compare(struct diff *diff, int *incomplete)
+{
+    const struct log_item *a = &diff->sides[0].item;
+    const struct log_item *b = &diff->sides[1].item;
+    const char *what = difference(a, b);
+    diff->compared++;
+    if (!what)
+        return;
+    *incomplete = incomplete_side(a, b);
+    diff->different++;
+    show(diff, a->phys_off, what);
+}
+
+/* The last record that was compared lacks its end on the side that has ended with it. */
+static void forget_last(struct diff *diff, int64_t phys_off)
+{
+    size_t shown = json_array_size(diff->first);
+    const json_t *last = json_array_get(diff->first, shown - 1);
+    diff->compared--;
+    diff->different--;
+    if (shown > 0 && json_integer_value(json_object_get(last, "physOffset")) == phys_off)
+        json_array_remove(diff->first, shown - 1);
+    diff->sides[0].item.phys_off = diff->sides[1].item.phys_off = phys_off;
+}
+
 static enum tern_code walk(struct diff *diff, struct tern_error *err)
 {
     struct side *a = &diff->sides[0];
@@ -90,12 +138,9 @@ static enum tern_code walk(struct diff *diff, struct tern_error *err)
         if ((diff->compared & 1023) == 0)
             progress_show(&diff->progress, "compared", (x < y ? x : y) - diff->from,
                           diff->end - diff->from);
+        int incomplete = -1;
         if (x == y) {
-            const char *what = difference(&a->item, &b->item);
-            diff->compared++;
-            diff->different += what != NULL;
-            if (what)
-                show(diff, x, what);
+            compare(diff, &incomplete);
         } else {
             diff->only[x < y ? 0 : 1]++;
             show(diff, x < y ? x : y, x < y ? "only in the first" : "only in the second");
@@ -104,6 +149,10 @@ static enum tern_code walk(struct diff *diff, struct tern_error *err)
             code = step(a, err);
         if (!code && y <= x)
             code = step(b, err);
+        if (!code && incomplete >= 0 && diff->sides[incomplete].item.kind == LOG_END) {
+            forget_last(diff, x);
+            break;
+        }
     }
     int64_t end_a = a->item.phys_off;
     int64_t end_b = b->item.phys_off;

@@ -36,6 +36,7 @@
     X(INDEX_MISSING, true, "indexMissing", "key of a record without an index entry")               \
     X(CHECKPOINT, true, "checkpoint", "checkpoint that cannot be")                                 \
     X(TORN_TAIL, false, "tornTail", "bytes behind the log's end, which are no record")             \
+    X(PARTIAL_TAIL, false, "partialTail", "part of a record at the end of what a slave received")  \
     X(CHECKPOINT_AHEAD, false, "checkpointAhead", "checkpoint ahead of an unsettled store's log")  \
     X(UNDISPATCHED, false, "undispatched", "records whose units are still to be written")          \
     X(UNIT_BEHIND, false, "unitBehind", "units and index entries behind the log's end")            \

@@ -311,6 +311,27 @@ static enum tern_code step_over(struct log_reader *r, int64_t segment, struct lo
     return TERN_OK;
 }
 
+/*
+ * A record that goes on behind the flush mark: an appender's never does, so this is a slave's log,
+ * which takes bytes as they come. What has not come reads as zeros, and the CRC covers the body
+ * only: without a record behind it, it is not known to be whole.
+ */
+static enum tern_code across_mark(struct log_reader *r, int64_t segment, struct log_item *item,
+                                  struct tern_error *err)
+{
+    int64_t found = -1;
+    enum tern_code code = TERN_OK;
+    if (!store_dir_is_live(r->dir))
+        code = find_good(r, r->at + item->size_bytes, &found, err);
+    if (code)
+        return code;
+    if (found < 0)
+        return end_here(r, "a record that goes on behind what was flushed", item, err);
+    code = judge(r, segment, r->at, item, err); /* the search took the buffer */
+    r->at += item->size_bytes;
+    return code;
+}
+
 enum tern_code log_reader_next(struct log_reader *r, struct log_item *item, struct tern_error *err)
 {
     if (r->at >= r->limit)
@@ -330,6 +351,9 @@ enum tern_code log_reader_next(struct log_reader *r, struct log_item *item, stru
         return code;
     if (item->kind != LOG_RECORD && item->kind != LOG_BLANK)
         return step_over(r, segment, item, err);
+    if (item->kind == LOG_RECORD && r->dir->mark_known && r->at < r->dir->mark &&
+        r->at + item->size_bytes > r->dir->mark)
+        return across_mark(r, segment, item, err);
     r->at += item->size_bytes;
     return TERN_OK;
 }

@@ -9,6 +9,8 @@
  * when a record follows anywhere behind it, and the log's end when none does: what lies there then
  * is told, not judged.
  *
+ * A record across the flush mark counts when another follows it: a slave's log may end within one.
+ *
  * In a live store the end is the flush mark, or, in RocketMQ's, the first place without a record
  * before which the next segment has not begun.
  */

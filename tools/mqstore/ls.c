@@ -55,6 +55,61 @@ static json_t *list_config(const struct store_dir *dir)
     return files;
 }
 
+/* ---- replication ---- */
+
+/* What ternmq/epochs.json says; NULL: no such file, or none that can be read. */
+static json_t *list_epochs(const struct store_dir *dir)
+{
+    enum { MOST_BYTES = 1 << 18 }; /* 1024 epochs fit */
+    char *bytes = tool_alloc(1, MOST_BYTES);
+    struct file *file;
+    size_t got = 0;
+    json_t *json = NULL;
+    if (store_dir_open_file(dir, "ternmq/epochs.json", &file) == TERN_OK) {
+        if (file_pread(file, bytes, MOST_BYTES, 0, &got) == TERN_OK)
+            json = json_loadb(bytes, got, 0, NULL);
+        file_close(file);
+    }
+    free(bytes);
+    json_t *epochs = json_incref(json_object_get(json, "epochs"));
+    json_decref(json);
+    return epochs;
+}
+
+static bool add_diverged(void *arg, const char *name, bool is_dir)
+{
+    struct name_list *list = arg;
+    char shown[STORE_NAME_BYTES];
+    snprintf(shown, sizeof shown, "%s%s", name, is_dir ? "/" : "");
+    list->names = tool_grow(list->names, list->count, sizeof *list->names);
+    list->names[list->count++] = tool_strdup(shown);
+    return true;
+}
+
+/* [{name, bytes}] of what cuts of the log have left; a folder (a whole log) has no bytes. */
+static json_t *list_diverged(const struct store_dir *dir)
+{
+    struct name_list list = {NULL, 0};
+    json_t *files = json_array();
+    char folder[FS_PATH_BYTES];
+    if (fs_join(folder, dir->root, "diverged") == TERN_OK)
+        (void)!fs_list(dir->env->fs, folder, add_diverged, &list);
+    if (list.count)
+        qsort(list.names, list.count, sizeof *list.names, compare_names);
+    for (size_t i = 0; i < list.count; i++) {
+        char path[FS_PATH_BYTES];
+        struct fs_stat stat = {0};
+        bool is_file = list.names[i][strlen(list.names[i]) - 1] != '/';
+        if (is_file && fs_join(path, folder, list.names[i]) == TERN_OK)
+            (void)!fs_stat(dir->env->fs, path, &stat);
+        json_array_append_new(files, json_pack("{s:s,s:I}", "name", list.names[i], "bytes",
+                                               (json_int_t)(is_file ? stat.size_bytes : 0)));
+        free(list.names[i]);
+    }
+    free(list.names);
+    return files;
+}
+
 /* ---- gathering ---- */
 
 static enum tern_code list_segments(const struct store_dir *dir, json_t *out,
@@ -183,12 +238,29 @@ static void print_state(const json_t *json, FILE *out)
                 time_text(c, number(checkpoint, "indexMsgTimestamp")));
 }
 
+/* Nothing when the store was never replicated. */
+static void print_replication(const json_t *json, FILE *out)
+{
+    size_t i;
+    const json_t *row;
+    if (json_object_get(json, "epochs"))
+        fprintf(out, "\n%-10s %20s  %s\n", "epoch", "from", "id");
+    json_array_foreach(json_object_get(json, "epochs"), i, row)
+        fprintf(out, "%-10" JSON_INTEGER_FORMAT " %20" JSON_INTEGER_FORMAT "  %s\n",
+                number(row, "number"), number(row, "start"), text(row, "id"));
+    if (json_array_size(json_object_get(json, "diverged")))
+        fprintf(out, "\n%-62s %14s\n", "cut from the log, kept in diverged/", "bytes");
+    json_array_foreach(json_object_get(json, "diverged"), i, row)
+        fprintf(out, "%-62s %14" JSON_INTEGER_FORMAT "\n", text(row, "name"), number(row, "bytes"));
+}
+
 static void print_text(const json_t *json, FILE *out)
 {
     size_t i;
     const json_t *row;
     char a[40], b[40];
     print_state(json, out);
+    print_replication(json, out);
     fprintf(out, "\n%-32s %14s  %s\n", "segment", "bytes", "first record stored");
     json_array_foreach(json_object_get(json, "segments"), i, row)
         fprintf(out, "%-32s %14" JSON_INTEGER_FORMAT "  %s\n", text(row, "file"),
@@ -238,6 +310,10 @@ int mqstore_ls(const struct env *env, const char *root, const struct mqstore_opt
         json_pack("{s:o,s:I,s:o,s:o,s:o,s:o,s:o}", "state", list_state(&dir), "segmentBytes",
                   (json_int_t)dir.segment_bytes, "segments", segments, "queues", queues, "indexes",
                   indexes, "config", list_config(&dir), "strays", strays);
+    json_t *epochs = list_epochs(&dir);
+    if (epochs)
+        json_object_set_new(json, "epochs", epochs);
+    json_object_set_new(json, "diverged", list_diverged(&dir));
     if (code) {
         status = mqstore_fail(options, code, &err);
         json_decref(json);

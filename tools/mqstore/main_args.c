@@ -20,16 +20,17 @@ enum option_id {
     OPT_INDEX_SLOTS,
     OPT_FROM,
     OPT_TO,
-    OPT_BODY
+    OPT_BODY,
+    OPT_YES
 };
 
-enum { DUMP_ONLY = 1 };
+enum { DUMP_ONLY = 1, REPAIR_ONLY = 2 };
 
 static const struct option_row {
     const char *name;
     int id;
     const char *argument; /* NULL: takes none */
-    unsigned only;        /* DUMP_ONLY, or 0: all commands */
+    unsigned only;        /* the one command that takes it; 0: all do */
     const char *help;
 } option_rows[] = {
     {"json", OPT_JSON, NULL, 0, "output for scripts"},
@@ -41,6 +42,7 @@ static const struct option_row {
     {"topic", OPT_TOPIC, "NAME", DUMP_ONLY, "dump: only records of this topic"},
     {"count", OPT_COUNT, "N", DUMP_ONLY, "dump: at most so many records"},
     {"body", OPT_BODY, NULL, DUMP_ONLY, "dump: bodies too"},
+    {"yes", OPT_YES, NULL, REPAIR_ONLY, "repair: do it; without, only what it would do is told"},
     {"help", OPT_HELP, NULL, 0, "this text"},
     {"version", OPT_VERSION, NULL, 0, "the version"},
 };
@@ -55,6 +57,7 @@ static const struct command_row {
     {"ls", 1, "segments, queues, index files, state, config files"},
     {"dump", 1, "the records, in the order of the log"},
     {"verify", 1, "checks every record, queue unit, index entry and the checkpoint"},
+    {"repair", 1, "ends a damaged log before the damage; saves what it cuts under diverged/"},
     {"diff", 2, "compares two logs record by record to their common end"},
 };
 
@@ -63,7 +66,7 @@ enum { COMMAND_ROWS = sizeof command_rows / sizeof command_rows[0] };
 static void print_help(FILE *out)
 {
     fputs("usage: mqstore COMMAND [options] DIR [DIR2]\n\n"
-          "Looks at a store, TernMQ's or RocketMQ 4.9's, offline; nothing is ever written.\n"
+          "Looks at a store, TernMQ's or RocketMQ 4.9's, offline; only repair --yes writes.\n"
           "DIR is the store's root (storePathRootDir).\n\ncommands:\n",
           out);
     for (int i = 0; i < COMMAND_ROWS; i++)
@@ -79,7 +82,7 @@ static void print_help(FILE *out)
                  row->argument ? row->argument : "");
         fprintf(out, "  %s%-22s %s\n", letter, form, row->help);
     }
-    fputs("\nverify holds the store's lock, so no broker starts on it meanwhile.\n"
+    fputs("\nverify and repair hold the store's lock, so no broker starts on it meanwhile.\n"
           "exit status: 0 ok, 1 a fault, a difference or nothing to read, 2 wrong usage\n",
           out);
 }
@@ -124,6 +127,9 @@ static bool set_option(struct mqstore_options *options, int id, const char *valu
         return true;
     case OPT_BODY:
         options->body = true;
+        return true;
+    case OPT_YES:
+        options->yes = true;
         return true;
     case OPT_TOPIC:
         options->topic = value;
@@ -174,9 +180,10 @@ static const struct option_row *find_row(int id)
     return NULL;
 }
 
-/* -1: go on; else the exit status. *dump_option is one that only dump takes, if given. */
+/* -1: go on; else the exit status. special[only - 1] is an option that only that
+ * command takes, if given. */
 static int parse_options(int argc, char **argv, struct mqstore_options *options,
-                         const char **dump_option)
+                         const struct option_row *special[2])
 {
     struct option longs[OPTION_ROWS + 1];
     char shorts[2 * OPTION_ROWS + 2];
@@ -204,8 +211,8 @@ static int parse_options(int argc, char **argv, struct mqstore_options *options,
                     optarg ? optarg : "");
             return MQSTORE_USAGE;
         }
-        if (row->only == DUMP_ONLY)
-            *dump_option = row->name;
+        if (row->only)
+            special[row->only - 1] = row;
     }
 }
 
@@ -221,6 +228,8 @@ static int run(const struct env *env, int command, char **dirs,
         return mqstore_dump(env, dirs[0], options);
     case 2:
         return mqstore_verify(env, dirs[0], options);
+    case 3:
+        return mqstore_repair(env, dirs[0], options);
     default:
         return mqstore_diff(env, dirs[0], dirs[1], options);
     }
@@ -229,13 +238,13 @@ static int run(const struct env *env, int command, char **dirs,
 int mqstore_main(const struct env *env, int argc, char **argv, FILE *out, FILE *warn)
 {
     struct mqstore_options options;
-    const char *dump_option = NULL;
+    const struct option_row *special[] = {NULL, NULL}; /* by `only`, less one */
     int command = 0;
     mqstore_options_init(&options);
     options.out = out;
     options.warn = warn;
     options.progress = isatty(fileno(warn)) == 1;
-    int status = parse_options(argc, argv, &options, &dump_option);
+    int status = parse_options(argc, argv, &options, special);
     if (status >= 0)
         return status;
     if (optind >= argc)
@@ -250,8 +259,10 @@ int mqstore_main(const struct env *env, int argc, char **argv, FILE *out, FILE *
                                ? "exactly one directory is needed by"
                                : "exactly two directories are needed by",
                            command_rows[command].name);
-    if (dump_option && strcmp(command_rows[command].name, "dump") != 0)
-        return usage_error(warn, "only dump takes the option", dump_option);
+    if (special[0] && strcmp(command_rows[command].name, "dump") != 0)
+        return usage_error(warn, "only dump takes the option", special[0]->name);
+    if (special[1] && strcmp(command_rows[command].name, "repair") != 0)
+        return usage_error(warn, "only repair takes the option", special[1]->name);
     status = run(env, command, argv + optind + 1, &options);
     if (fflush(out) != 0 && status == MQSTORE_OK) {
         fprintf(warn, "mqstore: cannot write the output: %s\n", strerror(errno));

@@ -27,6 +27,7 @@ struct mqstore_options {
     uint64_t count;        /* dump: at most so many */
     bool body;             /* dump: with bodies */
     bool progress;         /* verify, diff */
+    bool yes;              /* repair: write */
     FILE *out;
     FILE *warn;
 };
@@ -36,6 +37,7 @@ void mqstore_options_init(struct mqstore_options *options);
 int mqstore_ls(const struct env *env, const char *root, const struct mqstore_options *options);
 int mqstore_dump(const struct env *env, const char *root, const struct mqstore_options *options);
 int mqstore_verify(const struct env *env, const char *root, const struct mqstore_options *options);
+int mqstore_repair(const struct env *env, const char *root, const struct mqstore_options *options);
 int mqstore_diff(const struct env *env, const char *root_a, const char *root_b,
                  const struct mqstore_options *options);
 

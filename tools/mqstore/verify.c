@@ -7,6 +7,9 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
 
 #include "tools/mqstore/findings.h"
 #include "tools/mqstore/index_check.h"
@@ -89,25 +92,67 @@ static enum tern_code on_record(struct verify *v, const struct log_item *item,
 }
 
 /*
+ * Whether the bytes up to the flush mark are the beginning of one record: a slave receives and
+ * flushes bytes, not records, so its log may end within one. An appender's never does.
+ */
+static enum tern_code is_partial_tail(const struct verify *v, bool *partial, struct tern_error *err)
+{
+    enum { HEAD_BYTES = 8 }; /* size, magic */
+    uint8_t head[HEAD_BYTES] = {0};
+    char name[STORE_NAME_BYTES];
+    struct file *file;
+    size_t got = 0;
+    int64_t at = place_of(v, v->log_end, name);
+    int64_t held = v->dir.mark - v->log_end;
+    *partial = false;
+    enum tern_code code = store_dir_open_file(&v->dir, name, &file);
+    if (code == TERN_NOT_FOUND)
+        return TERN_OK; /* the log ends with the segments */
+    if (!code)
+        code = file_pread(file, head, sizeof head, at, &got);
+    file_close(file);
+    if (code)
+        return store_dir_io_error(&v->dir, name, code, err);
+    uint32_t size = get_be32(head);
+    if (held < HEAD_BYTES)
+        *partial =
+            memcmp(head + held, (const uint8_t[HEAD_BYTES]){0}, (size_t)(HEAD_BYTES - held)) == 0;
+    else
+        *partial = get_be32(head + 4) == RECORD_MAGIC && size >= RECORD_FIXED_BYTES &&
+                   held < size && at + size + RECORD_BLANK_BYTES <= v->dir.segment_bytes;
+    return TERN_OK;
+}
+
+/*
  * Bytes behind the end are a note: a crash leaves some, and RocketMQ's recovery cuts them in memory
  * only. That a whole record was there is told by our flush mark and by the checkpoint.
  */
-static void on_end(struct verify *v, const struct log_item *item)
+static enum tern_code on_end(struct verify *v, const struct log_item *item, struct tern_error *err)
 {
     char name[STORE_NAME_BYTES];
+    bool partial = false;
     v->log_end = item->phys_off;
-    if (v->dir.mark_known && v->dir.mark > v->log_end) {
-        int64_t at = place_of(v, v->log_end, name);
+    bool beyond = v->dir.mark_known && v->dir.mark > v->log_end;
+    enum tern_code code = beyond ? is_partial_tail(v, &partial, err) : TERN_OK;
+    if (code)
+        return code;
+    int64_t at = place_of(v, v->log_end, name);
+    if (partial) {
+        findings_add(v->findings, FOUND_PARTIAL_TAIL, name, at,
+                     "%" PRId64 " bytes of it were flushed; the rest had not come yet",
+                     v->dir.mark - v->log_end);
+        return TERN_OK;
+    }
+    if (beyond)
         findings_add(v->findings, FOUND_FLUSHED_LOST, name, at,
                      "the log ends at %" PRId64 " (%s), but all before %" PRId64 " was flushed",
                      v->log_end, item->why ? item->why : "no more segments", v->dir.mark);
-    }
     if (item->tail_end <= v->log_end)
-        return;
-    int64_t at = place_of(v, v->log_end, name);
+        return TERN_OK;
     findings_add(v->findings, FOUND_TORN_TAIL, name, at,
                  "%s; %" PRId64 " bytes to the last that is not zero", item->why ? item->why : "",
                  item->tail_end - v->log_end);
+    return TERN_OK;
 }
 
 static enum tern_code walk_log(struct verify *v, struct tern_error *err)
@@ -146,8 +191,7 @@ static enum tern_code walk_log(struct verify *v, struct tern_error *err)
                          item.size_bytes, item.phys_off);
             break;
         case LOG_END:
-            on_end(v, &item);
-            return TERN_OK;
+            return on_end(v, &item, err);
         }
     }
 }

@@ -121,7 +121,8 @@ static void arrive(void *arg)
     struct sim_flight *flight = arg;
     struct sim_session *session = flight->session;
     struct sim_net *net = session->net;
-    if (sim_net_is_cut(net, session->client_host, session->server_host)) {
+    bool held = net->hold && flight->kind != FLIGHT_RESET;
+    if (held || sim_net_is_cut(net, session->client_host, session->server_host)) {
         flight->next = NULL;
         *net->last_held = flight;
         net->last_held = &flight->next;
@@ -213,6 +214,7 @@ static const struct link_ops sim_link_ops = {
     .dial = sim_client_dial,
     .call = sim_client_call,
     .conn_retry_now = sim_client_retry_now,
+    .conn_drop = sim_client_drop_soon,
     .conn_close = sim_client_close,
     .destroy = sim_link_destroy,
 };
@@ -298,6 +300,13 @@ static void release_held(struct sim_net *net)
         launch(flight); /* held again when it meets another cut */
         flight = next;
     }
+}
+
+void sim_net_hold_messages(struct sim_net *net, bool hold)
+{
+    net->hold = hold;
+    if (!hold)
+        release_held(net);
 }
 
 void sim_net_heal(struct sim_net *net, const char *a, const char *b)

@@ -43,6 +43,12 @@ void sim_net_set_delay(struct sim_net *net, int64_t least_ns, int64_t most_ns);
 /* Messages of one direction of a connection arrive in the order they were sent. */
 void sim_net_set_ordered(struct sim_net *net, bool ordered);
 
+/*
+ * Connections are made, but what is sent on them waits, as at a process that is stopped while its
+ * kernel still accepts. What waited is on its way again afterwards.
+ */
+void sim_net_hold_messages(struct sim_net *net, bool hold);
+
 /* Nothing passes between the two hosts, silently. */
 void sim_net_cut(struct sim_net *net, const char *a, const char *b);
 /* What waited is on its way again. */

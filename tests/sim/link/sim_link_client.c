@@ -44,6 +44,7 @@ struct link_conn {
     int64_t backoff_ms;
     int64_t up_since_ns;
     int64_t last_retry_ns;
+    uint64_t drop_timer;
     bool closing;
     struct sim_call *calls, **last_call; /* in the order they were made */
     uint32_t call_count;
@@ -261,6 +262,7 @@ static void hang_up(struct link_conn *conn)
 {
     struct sim_session *session = conn->session;
     cancel(conn, &conn->timer);
+    cancel(conn, &conn->drop_timer);
     conn->state = PAUSING;
     if (!session)
         return;
@@ -283,6 +285,23 @@ void sim_client_retry_now(struct link_conn *conn)
     conn->last_retry_ns = now_ns;
     cancel(conn, &conn->timer);
     conn->timer = after(conn, 0, try_connect, conn);
+}
+
+static void drop(void *arg)
+{
+    struct link_conn *conn = arg;
+    struct sim_session *session = conn->session;
+    conn->drop_timer = 0;
+    if (!session)
+        return;
+    sim_send(session, FLIGHT_RESET, true, 0, NULL);
+    sim_client_drop(session);
+}
+
+void sim_client_drop_soon(struct link_conn *conn)
+{
+    if (conn->drop_timer == 0 && !conn->closing && !conn->link->dead)
+        conn->drop_timer = after(conn, 0, drop, conn);
 }
 
 /* ---- life ---- */

@@ -63,6 +63,7 @@ struct sim_net {
     struct sim_flight *held, **last_held; /* by cuts, in order */
     int64_t least_ns, most_ns;
     bool ordered;
+    bool hold; /* all messages */
     uint64_t last_id;
     uint32_t names;
 };
@@ -107,6 +108,7 @@ enum tern_code sim_client_dial(struct link *link, const struct link_dial_options
 void sim_client_call(struct link_conn *conn, struct link_msg *msg, int64_t deadline_ns,
                      link_done_fn done, void *arg);
 void sim_client_retry_now(struct link_conn *conn);
+void sim_client_drop_soon(struct link_conn *conn);
 void sim_client_close(struct link_conn *conn);
 void sim_client_arrival(struct sim_session *session, uint64_t call_id, struct link_msg *msg);
 /* The client's end goes: calls under way are lost; tells the owner unless its process is dead. */

@@ -4,9 +4,13 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
+#include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
+#include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
+#include "broker/queue_locks.h"
 #include "broker/registrar.h"
+#include "broker/set_tables.h"
 
 enum { CALLS_MAX = 256 };
 
@@ -86,6 +90,52 @@ enum tern_code store_delete_topic(struct store *store, const char *topic, struct
     return fake.store_code;
 }
 
+struct store_deletion *store_deletions(struct store *store, size_t *count, uint64_t *version)
+{
+    (void)store;
+    *count = 0;
+    *version = 0;
+    return calloc(1, sizeof(struct store_deletion));
+}
+
+uint64_t store_deletions_version(struct store *store)
+{
+    (void)store;
+    return 0;
+}
+
+enum tern_code store_apply_deletions(struct store *store, const struct store_deletion *list,
+                                     size_t count, uint64_t version, struct tern_error *err)
+{
+    (void)store;
+    (void)list;
+    (void)count;
+    (void)version;
+    (void)err;
+    return TERN_OK;
+}
+
+enum tern_code store_queue_end_at(struct store *store, const char *topic, int32_t queue_id,
+                                  int64_t phys_off, int64_t *offset)
+{
+    int64_t min;
+    (void)phys_off;
+    store_queue_range(store, topic, queue_id, &min, offset);
+    return fake.store_code;
+}
+
+void store_positions(struct store *store, struct store_positions *out)
+{
+    (void)store;
+    *out = (struct store_positions){.whole = 0};
+}
+
+void store_status(struct store *store, struct store_status *out)
+{
+    (void)store;
+    memset(out, 0, sizeof *out);
+}
+
 enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_ns,
                                  struct tern_error *err)
 {
@@ -94,6 +144,59 @@ enum tern_code registrar_publish(struct registrar *registrar, int64_t deadline_n
     (void)err;
     fake.publishes++;
     return TERN_OK;
+}
+
+/* ---- replication ---- */
+
+void ha_on_change(struct ha *ha)
+{
+    (void)ha;
+    lock_assert_none_held();
+    fake.ha.changes++;
+}
+
+int ha_state(struct ha *ha)
+{
+    (void)ha;
+    return fake.ha.state;
+}
+
+bool ha_decides_progress(struct ha *ha)
+{
+    (void)ha;
+    return fake.ha.decides_progress;
+}
+
+bool ha_decides_locks(struct ha *ha)
+{
+    (void)ha;
+    return fake.ha.decides_locks;
+}
+
+bool ha_readable(struct ha *ha, char *text, size_t size)
+{
+    (void)ha;
+    snprintf(text, size, "it is being cut");
+    return fake.ha.readable;
+}
+
+bool ha_writable(struct ha *ha, enum tern_code *code, char *text, size_t size)
+{
+    (void)ha;
+    *code = TERN_SERVICE_NOT_AVAILABLE;
+    snprintf(text, size, "too few slaves are in sync");
+    return fake.ha.writable;
+}
+
+void fake_broker_ha(bool slave, int state)
+{
+    bool open = state == TERN__WIRE__HA_STATE__HA_OPEN;
+    fake.broker.config.role = slave ? ROLE_SLAVE : ROLE_SYNC_MASTER;
+    fake.broker.config.broker_id = slave;
+    fake.broker.ha = (struct ha *)(void *)&fake.ha;
+    fake.ha.state = state;
+    fake.ha.decides_progress = fake.ha.decides_locks = fake.ha.writable = open;
+    fake.ha.readable = true;
 }
 
 /* ---- life ---- */
@@ -111,6 +214,11 @@ static void open_parts(void)
     assert_ok(
         groups_create(&broker->env, "/config/subscriptionGroup.json", true, &broker->groups, NULL));
     assert_ok(offsets_create(&broker->env, "/config/consumerOffset.json", &broker->offsets, NULL));
+    assert_ok(queue_locks_create(&broker->env, &broker->locks));
+    assert_ok(ack_wait_create(&broker->env, "broker-commit", &broker->commits));
+    assert_ok(set_tables_create(broker, &broker->set_tables));
+    topics_follow(broker->topics, false); /* as an open master's */
+    groups_follow(broker->groups, false);
     assert_ok(members_create(&broker->env, &members, &broker->members));
     assert_ok(events_create(&broker->env, &broker->events));
     assert_ok(pull_stats_create(&broker->env, &broker->pull_stats));
@@ -124,6 +232,9 @@ static void close_parts(void)
     events_destroy(broker->events);
     members_destroy(broker->members);
     pull_stats_destroy(broker->pull_stats);
+    ack_wait_destroy(broker->commits);
+    set_tables_destroy(broker->set_tables);
+    queue_locks_destroy(broker->locks);
     offsets_destroy(broker->offsets);
     groups_destroy(broker->groups);
     topics_destroy(broker->topics);

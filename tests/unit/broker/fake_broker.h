@@ -18,6 +18,13 @@ struct fake_queue {
     int64_t min, max;
 };
 
+/* What replication says, when broker.ha is set (fake_broker_ha). */
+struct fake_ha {
+    int state;
+    bool decides_progress, decides_locks, readable, writable;
+    int changes; /* calls of ha_on_change() */
+};
+
 struct fake_broker {
     struct broker broker;
     struct sim_env sim;
@@ -27,6 +34,7 @@ struct fake_broker {
     const char *deleted_topic;   /* the last given to store_delete_topic */
     bool topic_was_durably_gone; /* then: the topic file did not have it any more */
     int publishes;
+    struct fake_ha ha;
 };
 
 extern struct fake_broker fake;
@@ -36,6 +44,9 @@ void fake_broker_begin(void);
 void fake_broker_end(void);
 /* Ends and begins again on the same disk, as after a crash. */
 void fake_broker_restart(void);
+/* The broker is one of a set from now on; state: Tern__Wire__HaState. Decides and is writable when
+ * it is HA_OPEN. */
+void fake_broker_ha(bool slave, int state);
 void fake_broker_queue(const char *topic, int32_t queue_id, int64_t min, int64_t max);
 /* A topic with that many queues, durable. */
 void fake_broker_topic(const char *name, int32_t queues);

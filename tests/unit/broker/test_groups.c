@@ -201,6 +201,64 @@ static void damaged_files_use_the_other_generation_or_refuse_ST_20(void **state)
     assert_null(groups);
 }
 
+static void replaced_table_has_the_given_version_and_is_durable(void **state)
+{
+    (void)state;
+    struct group_config config, rows[2];
+    struct tern_error err;
+    assert_ok(want("old", &config));
+    group_config_init(&rows[0], "A", 1);
+    group_config_init(&rows[1], "B", 1);
+    rows[1].retry_max_times = 3;
+    groups_follow(groups, true);
+    assert_ok(groups_replace(groups, rows, 2, 17, NULL));
+    assert_ok(want("met", &config));
+    assert_true(groups_version(groups) == 17);
+    assert_true(groups_dirty(groups));
+    assert_ok(groups_persist(groups, NULL));
+    sim_fs_power_loss(sim.fs, SIM_TORN_NONE);
+    reopen(true);
+    assert_true(groups_version(groups) == 17);
+    assert_false(groups_find(groups, "old", 3, &config));
+    assert_true(groups_find(groups, "met", 3, &config));
+    assert_true(groups_find(groups, "B", 1, &config));
+    assert_int_equal(config.retry_max_times, 3);
+    rows[0].retry_queues = -1;
+    assert_int_equal(groups_replace(groups, rows, 2, 18, &err), TERN_INVALID);
+    rows[0] = rows[1];
+    assert_int_equal(groups_replace(groups, rows, 2, 18, &err), TERN_INVALID);
+    assert_contains(err.text, "B is there twice");
+    assert_true(groups_find(groups, "A", 1, &config));
+}
+
+static void replacement_that_fails_anywhere_leaves_the_old_table(void **state)
+{
+    (void)state;
+    struct group_config config, row;
+    unsigned failed = 0;
+    group_config_init(&row, "G", 1);
+    assert_ok(groups_replace(groups, &row, 1, 17, NULL));
+    for (unsigned round = 2; round <= 61; round++) { /* each call, with and without a power loss */
+        unsigned nth = round / 2;
+        struct sim_fs_fault fault = {.op = SIM_FS_ANY, .nth = nth, .errno_value = EIO};
+        int32_t before = row.retry_max_times;
+        row.retry_max_times = (int32_t)round + 100;
+        sim_fs_fail(sim.fs, &fault);
+        enum tern_code code = groups_replace(groups, &row, 1, 100 + round, NULL);
+        sim_fs_fail_clear(sim.fs);
+        failed += code != TERN_OK;
+        if (code)
+            row.retry_max_times = before;
+        assert_ok(groups_persist(groups, NULL));
+        if (round % 2)
+            sim_fs_power_loss(sim.fs, SIM_TORN_NONE);
+        reopen(true);
+        assert_true(groups_find(groups, "G", 1, &config));
+        assert_int_equal(config.retry_max_times, row.retry_max_times);
+    }
+    assert_in_range(failed, 10, 59);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -214,6 +272,8 @@ int main(void)
         TEST(failed_persist_is_taken_back),
         TEST(rocketmqs_file_is_read_and_its_fields_are_written),
         TEST(damaged_files_use_the_other_generation_or_refuse_ST_20),
+        TEST(replaced_table_has_the_given_version_and_is_durable),
+        TEST(replacement_that_fails_anywhere_leaves_the_old_table),
     };
     return cmocka_run_group_tests_name("groups", tests, NULL, NULL);
 }

@@ -216,7 +216,7 @@ static void after_a_loss_every_version_is_old_and_progress_counts_up_to_the_end(
     assert_int_equal(commit("H", "T", 0, 1000, V0), OFFSETS_STORED);
     assert_ok(offsets_reset(offsets, "K", "T", 0, 5));
     struct offset_version reset = version_of("K", "T", 0);
-    assert_int_equal(offsets_begin_epoch(offsets, end_of, NULL), 1);
+    assert_int_equal(offsets_begin_epoch(offsets, 0, end_of, NULL), 1);
     assert_int_equal(version_of("G", "T", 0).epoch, 1);
     assert_int_equal(version_of("none", "T", 0).epoch, 1);
     assert_int_equal(stored("H", "T", 0), 950);
@@ -230,7 +230,7 @@ static void after_a_loss_every_version_is_old_and_progress_counts_up_to_the_end(
     assert_int_equal(commit("K", "T", 0, 7, reset), OFFSETS_STORED);
     assert_ok(offsets_reset(offsets, "G", "T", 0, 1));
     assert_int_equal(commit("G", "T", 0, 945, V0), OFFSETS_VERSION_OLD);
-    assert_int_equal(offsets_begin_epoch(offsets, end_of, NULL), 0);
+    assert_int_equal(offsets_begin_epoch(offsets, 0, end_of, NULL), 0);
     assert_int_equal(commit("H", "T", 0, 950, V0), OFFSETS_VERSION_OLD); /* two lives ago */
 }
 

@@ -3,7 +3,9 @@
 
 #include <errno.h>
 
+#include "broker/ack_wait.h"
 #include "broker/handlers/handlers.h"
+#include "broker/set_tables.h"
 #include "tests/unit/broker/fake_broker.h"
 
 static int setup(void **state)
@@ -232,8 +234,7 @@ static void impossible_resets_are_refused_and_change_nothing(void **state)
     assert_true(fake_request_code(reset(-1, -1, FAKE_FIRST_MS, false)) != 0);
     fake.store_code = TERN_OK;
     fake.broker.config.role = ROLE_SLAVE;
-    assert_int_equal(fake_request_code(reset(0, 200, 0, false)),
-                     TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
+    assert_int_equal(fake_request_code(reset(0, 200, 0, false)), TERN__WIRE__CODE__NO_PERMISSION);
     assert_int_equal(query("G", "T", 0)->response->query_offset->offset, 900);
 }
 
@@ -247,6 +248,99 @@ static void reset_that_is_not_durable_says_so(void **state)
     sim_fs_fail_clear(fake.sim.fs);
     assert_true(fake_request_code(request) != 0);
     assert_contains(fake_remark(request), "not durable");
+}
+
+/* ---- in a set ---- */
+
+/* The others have everything up to now. */
+static void others_have_all(void)
+{
+    ack_wait_advance(fake.broker.commits, (int64_t)set_tables_awaited(fake.broker.set_tables),
+                     TERN_OK);
+}
+
+static void slave_tells_what_it_knows_but_never_none_OF_04(void **state)
+{
+    (void)state;
+    fake_broker_ha(true, TERN__WIRE__HA_STATE__HA_SEEKING);
+    struct fake_request *none = query("G", "T", 0);
+    assert_int_equal(fake_request_code(none), TERN__WIRE__CODE__PROGRESS_UNKNOWN);
+    assert_contains(fake_remark(none), "master");
+    struct fake_request *request = commit("G", "T", 0, 5000, 0); /* its queues may lag */
+    others_have_all();
+    assert_int_equal(fake_request_code(request), 0);
+    assert_int_equal(query("G", "T", 0)->response->query_offset->offset, 5000);
+    fake.ha.readable = false;
+    assert_int_equal(fake_request_code(query("G", "T", 0)), TERN__WIRE__CODE__PROGRESS_UNKNOWN);
+    assert_int_equal(fake_request_code(commit("G", "T", 0, 5001, 0)),
+                     TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
+}
+
+static void master_that_recovers_answers_no_query_before_it_has_merged(void **state)
+{
+    (void)state;
+    assert_int_equal(fake_request_code(commit("G", "T", 0, 500, 0)), 0);
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_RECOVERING);
+    assert_int_equal(fake_request_code(query("G", "T", 0)), TERN__WIRE__CODE__PROGRESS_UNKNOWN);
+    assert_int_equal(fake_request_code(query("H", "T", 0)), TERN__WIRE__CODE__PROGRESS_UNKNOWN);
+    fake.ha.decides_progress = true;
+    assert_int_equal(query("G", "T", 0)->response->query_offset->offset, 500);
+    assert_int_equal(fake_request_code(query("H", "T", 0)), TERN__WIRE__CODE__QUERY_NOT_FOUND);
+}
+
+static void commit_is_answered_when_the_others_have_it_H_5(void **state)
+{
+    (void)state;
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_OPEN);
+    int changes = fake.ha.changes;
+    struct fake_request *request = commit("G", "T", 0, 500, 0);
+    assert_int_equal(fake_request_code(request), -1);
+    assert_true(fake.ha.changes > changes); /* the others are told at once */
+    assert_int_equal(query("G", "T", 0)->response->query_offset->offset, 500);
+    ack_wait_advance(fake.broker.commits, (int64_t)set_tables_awaited(fake.broker.set_tables) - 1,
+                     TERN_OK);
+    assert_int_equal(fake_request_code(request), -1);
+    others_have_all();
+    assert_int_equal(fake_request_code(request), 0);
+    /* Nothing new: at once. */
+    assert_int_equal(fake_request_code(commit("G", "T", 0, 400, 0)), 0);
+    /* What is refused, with what waits. */
+    assert_int_equal(fake_request_code(commit("G", "T", 0, 1001, 0)),
+                     TERN__WIRE__CODE__INVALID_REQUEST);
+}
+
+static void commit_that_nobody_confirms_says_that_it_is_stored_here(void **state)
+{
+    (void)state;
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_OPEN);
+    struct fake_request *request = commit("G", "T", 0, 500, 0);
+    sim_run_for(fake.sim.sched, ms_to_ns(2600));
+    assert_int_equal(fake_request_code(request), -1);
+    sim_run_for(fake.sim.sched, ms_to_ns(200)); /* 90 % of 3 s */
+    assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__FLUSH_SLAVE_TIMEOUT);
+    assert_contains(fake_remark(request), "is stored on broker-a");
+    request = commit("G", "T", 0, 501, 0);
+    ack_wait_fail_all(fake.broker.commits, TERN_SERVICE_NOT_AVAILABLE); /* the broker stops */
+    assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
+}
+
+static void reset_waits_for_the_others_and_is_only_an_open_masters(void **state)
+{
+    (void)state;
+    assert_int_equal(fake_request_code(commit("G", "T", 0, 900, 0)), 0);
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_OPEN);
+    expect_reset(reset(0, 200, 0, true), 0, 900, 200); /* only asked: at once */
+    struct fake_request *request = reset(0, 200, 0, false);
+    assert_int_equal(fake_request_code(request), -1);
+    others_have_all();
+    expect_reset(request, 0, 900, 200);
+    fake.ha.writable = false;
+    request = reset(0, 300, 0, false);
+    assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
+    assert_contains(fake_remark(request), "in sync");
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_RECOVERING);
+    assert_int_equal(fake_request_code(reset(0, 300, 0, false)),
+                     TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
 }
 
 /* ---- queues ---- */
@@ -277,6 +371,11 @@ static void range_has_both_ends_and_the_earliest_time(void **state)
     assert_int_equal(body->earliest_ms, 0);
     fake.store_code = TERN_IO;
     assert_true(fake_request_code(range(0)) != 0);
+    fake.store_code = TERN_OK;
+    fake_broker_ha(true, TERN__WIRE__HA_STATE__HA_DETACHED);
+    assert_int_equal(fake_request_code(range(0)), 0);
+    fake.ha.readable = false;
+    assert_int_equal(fake_request_code(range(0)), TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
 }
 
 static void topic_stats_list_every_queue_also_of_a_shrunk_topic(void **state)
@@ -394,6 +493,11 @@ int main(void)
         TEST(dry_run_changes_nothing),
         TEST(impossible_resets_are_refused_and_change_nothing),
         TEST(reset_that_is_not_durable_says_so),
+        TEST(slave_tells_what_it_knows_but_never_none_OF_04),
+        TEST(master_that_recovers_answers_no_query_before_it_has_merged),
+        TEST(commit_is_answered_when_the_others_have_it_H_5),
+        TEST(commit_that_nobody_confirms_says_that_it_is_stored_here),
+        TEST(reset_waits_for_the_others_and_is_only_an_open_masters),
         TEST(range_has_both_ends_and_the_earliest_time),
         TEST(topic_stats_list_every_queue_also_of_a_shrunk_topic),
         TEST(search_by_time_finds_the_message_or_the_end),

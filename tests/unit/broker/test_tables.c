@@ -165,8 +165,27 @@ static void slave_refuses_changes(void **state)
 {
     (void)state;
     fake.broker.config.role = ROLE_SLAVE;
-    assert_int_equal(fake_request_code(update("T", 4)), TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
+    assert_int_equal(fake_request_code(update("T", 4)), TERN__WIRE__CODE__NO_PERMISSION);
     assert_false(has_topic("T"));
+}
+
+static void master_changes_tables_only_while_it_is_open_and_tells_its_slaves(void **state)
+{
+    (void)state;
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_RECOVERING);
+    struct fake_request *request = update("T", 4);
+    assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__SERVICE_NOT_AVAILABLE);
+    assert_contains(fake_remark(request), "recovers");
+    assert_false(has_topic("T"));
+    fake_broker_ha(false, TERN__WIRE__HA_STATE__HA_OPEN);
+    int changes = fake.ha.changes;
+    assert_int_equal(fake_request_code(update("T", 4)), 0);
+    assert_true(fake.ha.changes > changes);
+    changes = fake.ha.changes;
+    request = make_delete("T");
+    fake_run(request, handle_delete_topic);
+    assert_int_equal(fake_request_code(request), 0);
+    assert_true(fake.ha.changes > changes + 1); /* of the table, and of where its life ends */
 }
 
 /* ---- deleting ---- */
@@ -344,6 +363,7 @@ int main(void)
         TEST(request_whose_sender_stopped_waiting_is_not_carried_out),
         TEST(queue_beyond_its_limit_answers_busy),
         TEST(slave_refuses_changes),
+        TEST(master_changes_tables_only_while_it_is_open_and_tells_its_slaves),
         TEST(data_of_a_topic_goes_after_its_removal_is_durable_MD_05),
         TEST(topic_made_again_in_the_same_burst_keeps_its_data),
         TEST(topic_whose_files_stay_is_gone_and_the_answer_says_so),

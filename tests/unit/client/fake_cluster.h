@@ -57,7 +57,10 @@ struct fake_node {
     struct link *link; /* NULL: down */
     struct rpc_server *server;
     struct rpc_request *parked[FAKE_PARKED]; /* pulls and WaitEvents */
-    unsigned pulls;
+    unsigned pulls, queries, commits, members_asked;
+    /* what it answers alone; else as the whole cluster is told */
+    enum tern_code pull_code, query_code, commit_code, members_code;
+    bool fresh; /* of the members it knows only who asks */
 };
 
 struct fake {
@@ -119,7 +122,9 @@ static inline void fake_answer_pull(struct fake *fake, struct rpc_request *rq, e
     Tern__Wire__PullResponse body = TERN__WIRE__PULL_RESPONSE__INIT;
     body.next_offset = next;
     body.min_offset = queue ? queue->min : -1;
-    body.max_offset = queue ? queue->max : -1;
+    bool slave = rq->server == fake->brokers[1].server;
+    int64_t max = queue && slave && queue->slave_max >= 0 ? queue->slave_max : -1;
+    body.max_offset = max >= 0 ? max : queue ? queue->max : -1;
     body.count = count;
     body.suggest_broker_id = fake->suggest;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
@@ -237,8 +242,9 @@ static inline void fake_pull(struct fake_node *node, struct rpc_request *rq, boo
     assert_true(pull->has_subscription);
     if (fake->on_pull && fake->on_pull(node, rq, pull))
         return;
-    if (fake->pull_code != TERN_OK) {
-        rpc_reply_error(rq, fake->pull_code, "scripted");
+    enum tern_code code = node->pull_code != TERN_OK ? node->pull_code : fake->pull_code;
+    if (code != TERN_OK) {
+        rpc_reply_error(rq, code, "scripted");
         return;
     }
     if (!pull->offset_version || pull->offset_version->counter < queue->version) {
@@ -269,14 +275,17 @@ static inline void fake_pull(struct fake_node *node, struct rpc_request *rq, boo
         fake_answer_pull(fake, rq, TERN_PULL_NOT_FOUND, pull->offset, queue, 0, 0);
 }
 
-static inline void fake_query(struct fake *fake, struct rpc_request *rq)
+static inline void fake_query(struct fake_node *node, struct rpc_request *rq)
 {
+    struct fake *fake = node->fake;
     const Tern__Wire__QueryOffsetRequest *query = rq->header->query_offset;
     struct fake_queue *queue = fake_queue(fake, &query->topic, query->queue_id);
     fake->queries++;
-    enum tern_code code = fake->query_code != TERN_OK ? fake->query_code
-                          : queue->committed < 0      ? TERN_QUERY_NOT_FOUND
-                                                      : TERN_OK;
+    node->queries++;
+    enum tern_code code = node->query_code != TERN_OK   ? node->query_code
+                          : fake->query_code != TERN_OK ? fake->query_code
+                          : queue->committed < 0        ? TERN_QUERY_NOT_FOUND
+                                                        : TERN_OK;
     if (code != TERN_OK) {
         rpc_reply_error(rq, code, "scripted");
         return;
@@ -293,12 +302,15 @@ static inline void fake_query(struct fake *fake, struct rpc_request *rq)
 }
 
 /* Within a version the higher offset stays. */
-static inline void fake_commit(struct fake *fake, struct rpc_request *rq)
+static inline void fake_commit(struct fake_node *node, struct rpc_request *rq)
 {
+    struct fake *fake = node->fake;
     const Tern__Wire__CommitOffsetRequest *commit = rq->header->commit_offset;
     fake->commits++;
-    if (fake->commit_code != TERN_OK) {
-        rpc_reply_error(rq, fake->commit_code, "scripted");
+    node->commits++;
+    enum tern_code code = node->commit_code != TERN_OK ? node->commit_code : fake->commit_code;
+    if (code != TERN_OK) {
+        rpc_reply_error(rq, code, "scripted");
         return;
     }
     for (size_t i = 0; i < commit->n_commits; i++) {
@@ -387,10 +399,13 @@ static inline void fake_leave(struct fake *fake, struct rpc_request *rq)
         fake_members_changed(fake);
 }
 
-static inline void fake_members(struct fake *fake, struct rpc_request *rq)
+static inline void fake_members(struct fake_node *node, struct rpc_request *rq)
 {
-    if (fake->members_code != TERN_OK) {
-        rpc_reply_error(rq, fake->members_code, "scripted");
+    struct fake *fake = node->fake;
+    enum tern_code code = node->members_code != TERN_OK ? node->members_code : fake->members_code;
+    node->members_asked++;
+    if (code != TERN_OK) {
+        rpc_reply_error(rq, code, "scripted");
         return;
     }
     ProtobufCBinaryData ids[FAKE_MEMBERS];
@@ -398,6 +413,10 @@ static inline void fake_members(struct fake *fake, struct rpc_request *rq)
     body.n_client_ids = fake->hide_members ? 0 : fake->member_count;
     for (unsigned i = 0; i < fake->member_count; i++)
         ids[i] = frame_bytes(fake->members[i], strlen(fake->members[i]));
+    if (node->fresh) {
+        body.n_client_ids = 1;
+        ids[0] = rq->header->client_id;
+    }
     body.client_ids = ids;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     response.body_case = TERN__WIRE__RESPONSE__BODY_MEMBERS;
@@ -484,10 +503,10 @@ static inline void fake_serve_locked(struct fake_node *node, struct rpc_request 
         fake_pull(node, rq, again);
         break;
     case TERN__WIRE__REQUEST__BODY_QUERY_OFFSET:
-        fake_query(fake, rq);
+        fake_query(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_COMMIT_OFFSET:
-        fake_commit(fake, rq);
+        fake_commit(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_QUEUE_RANGE:
         fake_range(fake, rq);
@@ -502,7 +521,7 @@ static inline void fake_serve_locked(struct fake_node *node, struct rpc_request 
         fake_leave(fake, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_MEMBERS:
-        fake_members(fake, rq);
+        fake_members(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_WAIT_EVENTS:
         fake_wait_events(node, rq, again);

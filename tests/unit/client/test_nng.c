@@ -270,16 +270,6 @@ static void dead_broker_ends_sends_with_an_error(void **state)
     tern_producer_destroy(made);
 }
 
-/*
- * NNG 1.5.2 now and then leaves the memory of a dialer that was closed while it connected. Only
- * what NNG itself allocated is excused.
- */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libnng.so\n";
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

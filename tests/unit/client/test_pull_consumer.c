@@ -318,6 +318,186 @@ static void progress_is_stored_kept_and_never_invented(void **state)
     rig_destroy(&rig);
 }
 
+/* ---- slaves: ends, refusals, progress ---- */
+
+/* "Nothing new" of a slave is only as far as that has come. */
+static void a_wait_at_a_slave_goes_on_until_a_message_arrives(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    struct outcome outcome = {.calls = 0};
+    fake_publish(rig.fake, 0, NULL, 10);
+    struct tern_pull_result result = pull(&rig, NULL, 0, 10, 0);
+    tern_pull_result_clear(&result);
+    fake_node_down(&rig.fake->brokers[0]);
+    assert_ok(tern_pull_consumer_pull_async(rig.consumer, &rig.queue, NULL, 10, 32, 20000, on_done,
+                                            &outcome, NULL));
+    fake_run_ms(rig.fake, 8000);
+    assert_int_equal(outcome.calls, 0);
+    assert_in_range(rig.fake->brokers[1].pulls, 6, 9);
+    fake_publish(rig.fake, 0, NULL, 3);
+    fake_run_ms(rig.fake, 50);
+    assert_int_equal(outcome.calls, 1);
+    assert_int_equal(outcome.count, 3);
+    rig_destroy(&rig);
+}
+
+/* OF-02: behind, and without a master: no correction, no hammering, an end in time. */
+static void a_wait_at_a_slave_that_is_behind_lasts_as_long_as_asked(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    fake_publish(rig.fake, 0, NULL, 100);
+    struct tern_pull_result result = pull(&rig, NULL, 0, 32, 0);
+    tern_pull_result_clear(&result);
+    rig.fake->queues[0].slave_max = 30;
+    fake_node_down(&rig.fake->brokers[0]);
+    int64_t before_ns = rig.fake->sim.clock.now_ns;
+    result = pull(&rig, NULL, 82, 32, 10000);
+    int64_t took_ns = rig.fake->sim.clock.now_ns - before_ns;
+    assert_int_equal(result.status, TERN_PULL_NO_NEW_MSG);
+    assert_int_equal(result.next_offset, 82);
+    assert_int_equal(result.max_offset, 30);
+    assert_in_range(took_ns, ms_to_ns(9900), ms_to_ns(11200));
+    assert_in_range(rig.fake->brokers[1].pulls, 8, 16);
+    rig_destroy(&rig);
+}
+
+/* An answer may take long without having been held. */
+static void a_distant_slaves_end_is_a_result_when_no_wait_was_asked_for(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    fake_publish(rig.fake, 0, NULL, 10);
+    struct tern_pull_result result = pull(&rig, NULL, 0, 10, 0);
+    tern_pull_result_clear(&result);
+    fake_node_down(&rig.fake->brokers[0]);
+    sim_net_set_delay(rig.fake->net, ms_to_ns(80), ms_to_ns(90));
+    result = pull(&rig, NULL, 10, 32, 0);
+    assert_int_equal(result.status, TERN_PULL_NO_NEW_MSG);
+    assert_in_range(rig.fake->brokers[1].pulls, 1, 2);
+    rig_destroy(&rig);
+}
+
+static void a_slave_that_catches_up_ends_the_wait(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    struct outcome outcome = {.calls = 0};
+    fake_publish(rig.fake, 0, NULL, 100);
+    struct tern_pull_result result = pull(&rig, NULL, 0, 32, 0);
+    tern_pull_result_clear(&result);
+    rig.fake->queues[0].slave_max = 30;
+    fake_node_down(&rig.fake->brokers[0]);
+    assert_ok(tern_pull_consumer_pull_async(rig.consumer, &rig.queue, NULL, 82, 32, 20000, on_done,
+                                            &outcome, NULL));
+    fake_run_ms(rig.fake, 3000);
+    assert_int_equal(outcome.calls, 0);
+    rig.fake->queues[0].slave_max = -1;
+    fake_run_ms(rig.fake, 1100);
+    assert_int_equal(outcome.calls, 1);
+    assert_int_equal(outcome.count, 18);
+    rig_destroy(&rig);
+}
+
+static void a_pull_that_pauses_ends_with_its_consumer(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    struct outcome outcome = {.calls = 0};
+    fake_publish(rig.fake, 0, NULL, 100);
+    struct tern_pull_result result = pull(&rig, NULL, 0, 32, 0);
+    tern_pull_result_clear(&result);
+    rig.fake->queues[0].slave_max = 30;
+    fake_node_down(&rig.fake->brokers[0]);
+    assert_ok(tern_pull_consumer_pull_async(rig.consumer, &rig.queue, NULL, 82, 32, 20000, on_done,
+                                            &outcome, NULL));
+    fake_run_ms(rig.fake, 3500); /* shunned for a second: nothing is under way */
+    rig_destroy(&rig);
+    assert_int_equal(outcome.calls, 1);
+    assert_int_equal(outcome.code, TERN_CANCELED);
+}
+
+static void the_returned_master_ends_the_wait_at_the_slave(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    struct outcome outcome = {.calls = 0};
+    fake_publish(rig.fake, 0, NULL, 10);
+    struct tern_pull_result result = pull(&rig, NULL, 0, 10, 0);
+    tern_pull_result_clear(&result);
+    rig.fake->queues[0].slave_max = 10; /* it gets nothing any more */
+    fake_node_down(&rig.fake->brokers[0]);
+    assert_ok(tern_pull_consumer_pull_async(rig.consumer, &rig.queue, NULL, 10, 32, 20000, on_done,
+                                            &outcome, NULL));
+    fake_run_ms(rig.fake, 5000);
+    fake_node_up(&rig.fake->brokers[0]);
+    fake_publish(rig.fake, 0, NULL, 3);
+    fake_run_ms(rig.fake, 2500);
+    assert_int_equal(outcome.calls, 1);
+    assert_int_equal(outcome.count, 3);
+    rig_destroy(&rig);
+}
+
+/* HA-23 */
+static void a_refusing_slave_is_left_for_the_master(void **state)
+{
+    (void)state;
+    static const enum tern_code codes[] = {TERN_NO_PERMISSION, TERN_SERVICE_NOT_AVAILABLE,
+                                           TERN_SYSTEM_BUSY, TERN_TOPIC_NOT_EXIST};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        struct rig rig = rig_create(1);
+        fake_publish(rig.fake, 0, NULL, 100);
+        rig.fake->suggest = 1;
+        struct tern_pull_result result = pull(&rig, NULL, 0, 32, 0);
+        tern_pull_result_clear(&result);
+        rig.fake->brokers[1].pull_code = codes[i];
+        result = pull(&rig, NULL, 32, 32, 0);
+        assert_int_equal(result.count, 32);
+        tern_pull_result_clear(&result);
+        assert_int_equal(rig.fake->brokers[1].pulls, 1);
+        rig_destroy(&rig);
+    }
+}
+
+static void a_master_that_recovers_leaves_pulls_to_its_slave(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    fake_publish(rig.fake, 0, NULL, 10);
+    rig.fake->brokers[0].pull_code = TERN_SERVICE_NOT_AVAILABLE;
+    struct tern_pull_result result = pull(&rig, NULL, 0, 32, 0);
+    assert_int_equal(result.count, 10);
+    tern_pull_result_clear(&result);
+    rig.fake->brokers[1].pull_code = TERN_SERVICE_NOT_AVAILABLE;
+    struct tern_error err;
+    assert_int_equal(
+        tern_pull_consumer_pull(rig.consumer, &rig.queue, NULL, 0, 1, 0, &result, &err),
+        TERN_SERVICE_NOT_AVAILABLE);
+    rig_destroy(&rig);
+}
+
+static void unknown_progress_is_asked_of_the_whole_set(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    int64_t offset;
+    rig.fake->queues[0].committed = 7;
+    rig.fake->brokers[0].query_code = TERN_PROGRESS_UNKNOWN;
+    assert_ok(tern_pull_consumer_committed(rig.consumer, &rig.queue, &offset, NULL));
+    assert_int_equal(offset, 7);
+    assert_int_equal(rig.fake->brokers[1].queries, 1);
+    /* What a slave has not is not "none". */
+    rig.fake->queues[0].committed = -1;
+    struct tern_error err;
+    assert_int_equal(tern_pull_consumer_committed(rig.consumer, &rig.queue, &offset, &err),
+                     TERN_PROGRESS_UNKNOWN);
+    fake_node_down(&rig.fake->brokers[1]);
+    assert_int_equal(tern_pull_consumer_committed(rig.consumer, &rig.queue, &offset, &err),
+                     TERN_PROGRESS_UNKNOWN); /* an answer says more than nobody */
+    rig_destroy(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +514,15 @@ int main(void)
         cmocka_unit_test(with_nobody_there_the_failure_says_so),
         cmocka_unit_test(range_and_search_ask_the_broker),
         cmocka_unit_test(progress_is_stored_kept_and_never_invented),
+        cmocka_unit_test(a_wait_at_a_slave_goes_on_until_a_message_arrives),
+        cmocka_unit_test(a_wait_at_a_slave_that_is_behind_lasts_as_long_as_asked),
+        cmocka_unit_test(a_distant_slaves_end_is_a_result_when_no_wait_was_asked_for),
+        cmocka_unit_test(a_slave_that_catches_up_ends_the_wait),
+        cmocka_unit_test(a_pull_that_pauses_ends_with_its_consumer),
+        cmocka_unit_test(the_returned_master_ends_the_wait_at_the_slave),
+        cmocka_unit_test(a_refusing_slave_is_left_for_the_master),
+        cmocka_unit_test(a_master_that_recovers_leaves_pulls_to_its_slave),
+        cmocka_unit_test(unknown_progress_is_asked_of_the_whole_set),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,7 +161,8 @@ static void a_failed_offset_query_is_not_taken_for_none(void **state)
         rig.fake->query_code = codes[i];
         rig_start(&rig, "*");
         fake_run_ms(rig.fake, 20000);
-        assert_true(rig.fake->queries > 3 && rig.fake->queries < 40);
+        /* each of the two addresses about once a second */
+        assert_in_range(rig.fake->queries, 4, 50);
         assert_int_equal(rig.heard->count, 0);
         assert_int_equal(rig.fake->commits, 0);
         assert_int_equal(rig.fake->brokers[0].pulls, 0);
@@ -828,16 +829,6 @@ static void a_changed_expression_is_used_from_the_next_pull_on(void **state)
 }
 
 /* ---- threads, on real time and loopback ---- */
-
-/*
- * NNG 1.5.2 now and then leaves the memory of a dialer that was closed while it connected. Only
- * what NNG itself allocated is excused. Visible, or the sanitizer's library would not find it.
- */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libnng.so\n";
-}
 
 enum { REAL_QUEUES = 4, REAL_MESSAGES = 20000 };
 

@@ -250,7 +250,7 @@ static void queues_stay_while_a_slave_lives(void **state)
     assert_int_equal(enter(w, broker("broker-a", 1, "S:1", 2, 2)), TERN_OK);
     assert_int_equal(peer_goes(w, 1), 1);
     assert_int_equal(find(w, "T1")->row_count, 1);
-    assert_int_equal(route_row_perm(&find(w, "T1")->rows[0]), 6);
+    assert_int_equal(route_row_perm(&find(w, "T1")->rows[0]), 4);
     assert_true(route_set_routable(find(w, "T1")->rows[0].set));
     assert_null(member(w, "broker-a", 0));
     assert_int_equal(peer_goes(w, 2), 1);

@@ -224,6 +224,29 @@ static void dialer_does_not_hammer_a_server_that_refuses(void **state)
     check_against_bad_server(GOOD_THEN_CLOSE);
 }
 
+static void silent_peers_in_the_handshake_do_not_delay_closing(void **state)
+{
+    (void)state;
+    enum { MOST_MS = 500 };
+    struct dialled client;
+    uint16_t port = 0;
+    char address[64];
+    int deaf = raw_listen(&port); /* the kernel connects, nobody answers */
+    snprintf(address, sizeof address, "127.0.0.1:%u", port);
+    dial_start(&client, &world, address, 0);
+    echo_start(&echo, &world, NULL);
+    int mute = raw_connect(port_of(echo.address));
+    char theirs[8];
+    assert_true(raw_recv(mute, theirs, sizeof theirs));
+    usleep(100000);
+    int64_t begin_ms = world_now_ms(&world);
+    dial_stop(&client);
+    echo_stop(&echo);
+    assert_in_range(world_now_ms(&world) - begin_ms, 0, MOST_MS);
+    close(mute);
+    close(deaf);
+}
+
 /* ---- NN-04, NN-10: lengths ---- */
 
 static void announced_giants_are_hung_up_on_without_allocating(void **state)
@@ -410,6 +433,7 @@ int main(void)
         TEST_(clients_attach_while_garbage_goes_on),
         TEST_(dialer_survives_a_server_that_hangs_up_in_the_handshake),
         TEST_(dialer_does_not_hammer_a_server_that_refuses),
+        TEST_(silent_peers_in_the_handshake_do_not_delay_closing),
         TEST_(announced_giants_are_hung_up_on_without_allocating),
         TEST_(a_reply_above_the_clients_limit_loses_the_connection_once),
         TEST_(requests_shorter_than_an_id_end_their_connection_only),

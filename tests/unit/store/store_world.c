@@ -338,7 +338,7 @@ static void walk_log(struct walk *walk)
     struct log_scanner scanner;
     assert_int_equal(log_scanner_init(&scanner, &store->log->segments), TERN_OK);
     int64_t at = commit_log_min(store->log);
-    int64_t end = commit_log_end(store->log);
+    int64_t end = commit_log_whole(store->log);
     while (at < end) {
         enum scan_state state;
         struct record record;
@@ -445,7 +445,7 @@ static void check_queue(struct walk *walk, int32_t q)
 static bool all_dispatched(void *arg)
 {
     struct world *w = arg;
-    return dispatcher_position(w->store->dispatcher) >= commit_log_end(w->store->log);
+    return dispatcher_position(w->store->dispatcher) >= commit_log_whole(w->store->log);
 }
 
 void world_check(struct world *w)

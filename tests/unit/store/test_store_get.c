@@ -283,6 +283,30 @@ static void adjacent_records_take_one_read_of_the_log(void **state)
     tear_down(&f);
 }
 
+/* Whoever is suggested must have dispatched the record at next_off. */
+static void what_is_wanted_next_is_told_by_its_end(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f);
+    put_many(&f, 100);
+    assert_int_equal(get(&f, 10, 20), GET_FOUND);
+    assert_int_equal(f.result.want_end, 0); /* it is in memory */
+    f.store.options.memory_window_bytes = 10;
+    for (uint32_t count = 1; count < 8; count += 3) { /* by the count asked for, or by the limit */
+        f.store.options.disk_count = count == 4 ? 2 : 100;
+        assert_int_equal(get(&f, 10, count), GET_FOUND);
+        assert_true(f.result.beyond_memory);
+        assert_int_equal(f.result.next_off, 10 + (count == 4 ? 2 : (int64_t)count));
+        assert_int_equal(f.result.want_end, (f.result.next_off + 1) * RECORD_SIZE);
+    }
+    assert_int_equal(get(&f, 90, 32), GET_FOUND);
+    assert_int_equal(f.result.next_off, 100);
+    assert_true(f.result.beyond_memory);
+    assert_int_equal(f.result.want_end, 0); /* there is none */
+    tear_down(&f);
+}
+
 static void limits_by_count_and_bytes_in_memory_and_beyond(void **state)
 {
     (void)state;
@@ -702,6 +726,7 @@ int main(void)
         cmocka_unit_test(units_that_cannot_be_found_move_the_offset_to_the_next_file),
         cmocka_unit_test(messages_are_got_right_behind_a_put),
         cmocka_unit_test(adjacent_records_take_one_read_of_the_log),
+        cmocka_unit_test(what_is_wanted_next_is_told_by_its_end),
         cmocka_unit_test(limits_by_count_and_bytes_in_memory_and_beyond),
         cmocka_unit_test(the_first_message_comes_whatever_its_size),
         cmocka_unit_test(a_tag_filter_delivers_what_matches_and_moves_by_what_was_scanned),

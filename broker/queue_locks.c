@@ -1,0 +1,397 @@
+/*
+ * Leases in a hash table, and in the order of their last change, which is nearly the order in which
+ * they end: whoever changes the table takes a few out that have ended, from the oldest on.
+ *
+ *   free ──lock──► held ──lock by the same──► held for a lease more
+ *                   │ unlock ─► released: kept for a lease, so that copies hear of it ─► free
+ *                   └ lease over ─► free
+ *
+ * Invariants: at most one client holds a queue of a group; an entry whose lease is over holds
+ * nothing, whether it was taken out yet or not.
+ *
+ * Threads: any; one lock, held for one queue. Failure modes: a full table refuses new locks and
+ * renews the known ones.
+ */
+#include "broker/queue_locks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/lock.h"
+
+enum {
+    BUCKETS = 1 << 17,
+    ENDED_AT_ONCE = 2,
+    BATCH_CHANGES = 32,
+    LONGER_MS = 1000 /* less is the way between two copies, and would go to and fro for ever */
+};
+
+struct queue_lock {
+    struct change_node node; /* first */
+    struct queue_lock *next; /* in the bucket */
+    uint32_t hash;
+    int32_t queue_id;
+    int64_t ends_ns; /* monotonic */
+    bool released;   /* nobody holds it */
+    uint16_t topic_len, group_len;
+    char *client; /* in `names`, terminated */
+    char names[]; /* topic, group, client, each terminated; room for CLIENT_ID_MAX */
+};
+
+struct queue_locks {
+    struct env env;
+    struct change_counter own_counter; /* until another is shared */
+    struct lock lock;                  /* BROKER_LOCKS; protects the rest */
+    struct queue_lock **buckets;
+    struct change_list changed;
+    uint32_t count;
+};
+
+/* What names a lock. */
+struct lock_key {
+    const char *topic, *group;
+    size_t topic_len, group_len;
+    int32_t queue_id;
+    uint32_t hash;
+};
+
+/* ---- entries; @locks holds:BROKER_LOCKS ---- */
+
+static uint32_t hash_bytes(uint32_t hash, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        hash = (hash ^ (uint8_t)text[i]) * UINT32_C(16777619);
+    return (hash ^ '@') * UINT32_C(16777619);
+}
+
+static struct lock_key key_of(const char *group, const char *topic, int32_t queue_id)
+{
+    struct lock_key key = {.topic = topic,
+                           .group = group,
+                           .topic_len = strlen(topic),
+                           .group_len = strlen(group),
+                           .queue_id = queue_id};
+    uint32_t hash = hash_bytes(UINT32_C(2166136261), topic, key.topic_len);
+    hash = hash_bytes(hash, group, key.group_len);
+    hash = (hash ^ (uint32_t)queue_id) * UINT32_C(0x9E3779B1);
+    key.hash = hash ^ hash >> 15;
+    return key;
+}
+
+static struct queue_lock *find(struct queue_locks *locks, const struct lock_key *key)
+{
+    struct queue_lock *lock = locks->buckets[key->hash % BUCKETS];
+    while (lock && !(lock->hash == key->hash && lock->queue_id == key->queue_id &&
+                     lock->topic_len == key->topic_len && lock->group_len == key->group_len &&
+                     !memcmp(lock->names, key->topic, key->topic_len) &&
+                     !memcmp(lock->names + key->topic_len + 1, key->group, key->group_len)))
+        lock = lock->next;
+    return lock;
+}
+
+/* Released, without an end. NULL: full or no memory. */
+static struct queue_lock *make(struct queue_locks *locks, const struct lock_key *key)
+{
+    if (locks->count >= QUEUE_LOCKS_MAX)
+        return NULL;
+    struct queue_lock *lock =
+        malloc(sizeof *lock + key->topic_len + key->group_len + 2 + CLIENT_ID_MAX + 1);
+    if (!lock)
+        return NULL;
+    *lock = (struct queue_lock){.hash = key->hash,
+                                .queue_id = key->queue_id,
+                                .released = true,
+                                .topic_len = (uint16_t)key->topic_len,
+                                .group_len = (uint16_t)key->group_len};
+    memcpy(lock->names, key->topic, key->topic_len + 1);
+    memcpy(lock->names + key->topic_len + 1, key->group, key->group_len + 1);
+    lock->client = lock->names + key->topic_len + key->group_len + 2;
+    lock->client[0] = 0;
+    struct queue_lock **bucket = &locks->buckets[key->hash % BUCKETS];
+    lock->next = *bucket;
+    *bucket = lock;
+    locks->count++;
+    return lock;
+}
+
+static void drop(struct queue_locks *locks, struct queue_lock *lock)
+{
+    struct queue_lock **link = &locks->buckets[lock->hash % BUCKETS];
+    while (*link != lock)
+        link = &(*link)->next;
+    *link = lock->next;
+    change_list_remove(&lock->node);
+    locks->count--;
+    free(lock);
+}
+
+/* Takes out some that have ended, among the oldest. */
+static void drop_ended(struct queue_locks *locks, int64_t now_ns)
+{
+    struct change_node *node = locks->changed.ends.next;
+    for (int i = 0; i < ENDED_AT_ONCE; i++) {
+        while (node != &locks->changed.ends && node->is_mark)
+            node = node->next;
+        struct queue_lock *oldest = (struct queue_lock *)node;
+        if (node == &locks->changed.ends || oldest->ends_ns > now_ns)
+            return;
+        node = node->next;
+        drop(locks, oldest);
+    }
+}
+
+static bool is_held(const struct queue_lock *lock, int64_t now_ns)
+{
+    return lock && !lock->released && lock->ends_ns > now_ns;
+}
+
+static void set_owner(struct queue_locks *locks, struct queue_lock *lock, const char *client,
+                      int64_t ends_ns, bool merged)
+{
+    size_t len = strnlen(client, CLIENT_ID_MAX);
+    memcpy(lock->client, client, len);
+    lock->client[len] = 0;
+    lock->released = len == 0;
+    lock->ends_ns = ends_ns;
+    change_list_touch(&locks->changed, &lock->node, merged);
+}
+
+/* ---- life ---- */
+
+enum tern_code queue_locks_create(const struct env *env, struct queue_locks **out)
+{
+    struct queue_locks *locks = calloc(1, sizeof *locks);
+    struct queue_lock **buckets = calloc(BUCKETS, sizeof(buckets[0]));
+    *out = NULL;
+    if (!locks || !buckets) {
+        free(locks);
+        free(buckets);
+        return TERN_NO_MEMORY;
+    }
+    locks->env = *env;
+    locks->buckets = buckets;
+    lock_init(&locks->lock, LOCK_BROKER_LOCKS);
+    change_list_init(&locks->changed, &locks->own_counter);
+    *out = locks;
+    return TERN_OK;
+}
+
+void queue_locks_destroy(struct queue_locks *locks)
+{
+    if (!locks)
+        return;
+    queue_locks_forget(locks);
+    lock_fini(&locks->lock);
+    free(locks->buckets);
+    free(locks);
+}
+
+void queue_locks_forget(struct queue_locks *locks)
+{
+    lock_acquire(&locks->lock);
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (locks->buckets[i])
+            drop(locks, locks->buckets[i]);
+    lock_release(&locks->lock);
+}
+
+void queue_locks_share_counter(struct queue_locks *locks, struct change_counter *counter)
+{
+    lock_acquire(&locks->lock);
+    change_list_share(&locks->changed, counter);
+    lock_release(&locks->lock);
+}
+
+void queue_locks_tell(struct queue_locks *locks)
+{
+    change_counter_tell(locks->changed.counter);
+}
+
+/* ---- locking ---- */
+
+enum queue_lock_result queue_locks_lock(struct queue_locks *locks, const char *group,
+                                        const char *topic, int32_t queue_id, const char *client,
+                                        bool grant_new)
+{
+    struct lock_key key = key_of(group, topic, queue_id);
+    int64_t now_ns = clock_mono_ns(locks->env.clock);
+    enum queue_lock_result result = QUEUE_LOCKED;
+    lock_acquire(&locks->lock);
+    struct queue_lock *lock = find(locks, &key);
+    bool held = is_held(lock, now_ns);
+    if (held && strcmp(lock->client, client) != 0)
+        result = QUEUE_LOCK_OTHERS;
+    else if (!held && !grant_new)
+        result = QUEUE_LOCK_NOT_NEW;
+    else if (!lock && !(lock = make(locks, &key)))
+        result = QUEUE_LOCK_FULL;
+    if (result == QUEUE_LOCKED)
+        set_owner(locks, lock, client, now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+    drop_ended(locks, now_ns);
+    lock_release(&locks->lock);
+    return result;
+}
+
+void queue_locks_unlock(struct queue_locks *locks, const char *group, const char *topic,
+                        int32_t queue_id, const char *client)
+{
+    struct lock_key key = key_of(group, topic, queue_id);
+    int64_t now_ns = clock_mono_ns(locks->env.clock);
+    lock_acquire(&locks->lock);
+    struct queue_lock *lock = find(locks, &key);
+    if (is_held(lock, now_ns) && !strcmp(lock->client, client))
+        set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+    drop_ended(locks, now_ns);
+    lock_release(&locks->lock);
+}
+
+bool queue_locks_owner(struct queue_locks *locks, const char *group, const char *topic,
+                       int32_t queue_id, char *client, int64_t *remaining_ms)
+{
+    struct lock_key key = key_of(group, topic, queue_id);
+    int64_t now_ns = clock_mono_ns(locks->env.clock);
+    lock_acquire(&locks->lock);
+    const struct queue_lock *lock = find(locks, &key);
+    bool held = is_held(lock, now_ns);
+    if (held) {
+        memcpy(client, lock->client, strlen(lock->client) + 1);
+        *remaining_ms = (lock->ends_ns - now_ns) / ms_to_ns(1);
+    }
+    lock_release(&locks->lock);
+    return held;
+}
+
+uint32_t queue_locks_count(struct queue_locks *locks)
+{
+    lock_acquire(&locks->lock);
+    uint32_t count = locks->count;
+    lock_release(&locks->lock);
+    return count;
+}
+
+/* ---- giving to copies ---- */
+
+struct held_change {
+    struct queue_lock_change change;
+    char topic[TOPIC_NAME_MAX + 1], group[GROUP_NAME_MAX + 1], client[CLIENT_ID_MAX + 1];
+};
+
+struct giving {
+    struct queue_locks *locks;
+    struct change_reader reader;
+    bool skip_merged;
+    uint32_t room; /* changes that may still be given */
+    uint64_t upto;
+    uint64_t to; /* everything up to there was given or skipped */
+    bool ended;  /* nothing is left, or enough was given */
+    bool beyond; /* a row above upto was passed: the place is none to go on from */
+};
+
+/* @locks holds:BROKER_LOCKS */
+static void hold_change(struct held_change *held, const struct queue_lock *lock, int64_t now_ns)
+{
+    memcpy(held->topic, lock->names, lock->topic_len + (size_t)1);
+    memcpy(held->group, lock->names + lock->topic_len + 1, lock->group_len + (size_t)1);
+    memcpy(held->client, lock->client, strlen(lock->client) + 1);
+    held->change = (struct queue_lock_change){
+        .group = held->group,
+        .topic = held->topic,
+        .client = held->client,
+        .queue_id = lock->queue_id,
+        .remaining_ms = (lock->ends_ns - now_ns + ms_to_ns(1) - 1) / ms_to_ns(1),
+        .number = lock->node.number};
+}
+
+/* @locks takes:BROKER_LOCKS */
+static uint32_t take_batch(struct giving *giving, struct held_change batch[BATCH_CHANGES],
+                           uint64_t *to)
+{
+    struct queue_locks *locks = giving->locks;
+    int64_t now_ns = clock_mono_ns(locks->env.clock);
+    uint32_t count = 0;
+    lock_acquire(&locks->lock);
+    for (int steps = 0; steps < CHANGE_STEPS_MAX && count < BATCH_CHANGES && count < giving->room;
+         steps++) {
+        struct change_node *node = change_reader_next(&locks->changed, &giving->reader);
+        if (!node || node->number > giving->upto) {
+            uint64_t last = change_list_last(&locks->changed);
+            *to = last < giving->upto ? last : giving->upto;
+            giving->ended = true;
+            giving->beyond = node != NULL;
+            break;
+        }
+        *to = node->number;
+        const struct queue_lock *lock = (const struct queue_lock *)node;
+        if (!(giving->skip_merged && node->merged) && lock->ends_ns > now_ns)
+            hold_change(&batch[count++], lock, now_ns);
+    }
+    giving->room -= count;
+    if (giving->room == 0)
+        giving->ended = true;
+    lock_release(&locks->lock);
+    return count;
+}
+
+uint64_t queue_locks_changes(struct queue_locks *locks, uint64_t after, uint64_t upto, uint32_t max,
+                             bool skip_merged,
+                             bool (*fn)(void *arg, const struct queue_lock_change *change),
+                             void *arg)
+{
+    struct held_change batch[BATCH_CHANGES];
+    struct giving giving = {.locks = locks, .skip_merged = skip_merged, .room = max, .upto = upto};
+    bool refused = false;
+    lock_acquire(&locks->lock);
+    change_reader_begin(&locks->changed, &giving.reader, after);
+    giving.to = giving.reader.after;
+    while (!change_reader_seek(&locks->changed, &giving.reader)) {
+        lock_release(&locks->lock); /* others want it, too */
+        lock_acquire(&locks->lock);
+    }
+    lock_release(&locks->lock);
+    while (!giving.ended && !refused) {
+        uint64_t to = giving.to;
+        uint32_t count = take_batch(&giving, batch, &to);
+        for (uint32_t i = 0; i < count && !refused; i++) {
+            refused = !fn(arg, &batch[i].change);
+            if (!refused)
+                giving.to = batch[i].change.number;
+        }
+        if (!refused)
+            giving.to = to;
+    }
+    lock_acquire(&locks->lock);
+    change_reader_end(&locks->changed, &giving.reader, refused || giving.beyond ? 0 : giving.to);
+    lock_release(&locks->lock);
+    return giving.to;
+}
+
+/* ---- taking from copies ---- */
+
+enum tern_code queue_locks_merge(struct queue_locks *locks, const struct queue_lock_change *change)
+{
+    struct lock_key key = key_of(change->group, change->topic, change->queue_id);
+    int64_t now_ns = clock_mono_ns(locks->env.clock);
+    int64_t remaining_ms =
+        change->remaining_ms < QUEUE_LOCK_LEASE_MS ? change->remaining_ms : QUEUE_LOCK_LEASE_MS;
+    int64_t ends_ns = now_ns + ms_to_ns(remaining_ms);
+    enum tern_code code = TERN_OK;
+    bool take;
+    lock_acquire(&locks->lock);
+    struct queue_lock *lock = find(locks, &key);
+    if (!is_held(lock, now_ns))
+        take = change->client[0] != 0;
+    else if (!strcmp(lock->client, change->client))
+        take = ends_ns > lock->ends_ns + ms_to_ns(LONGER_MS);
+    else
+        take = lock->node.merged;
+    if (take && !lock && !(lock = make(locks, &key)))
+        code = TERN_LIMIT;
+    if (take && lock)
+        set_owner(locks, lock, change->client, ends_ns, true);
+    drop_ended(locks, now_ns);
+    lock_release(&locks->lock);
+    if (take && code == TERN_OK)
+        change_counter_tell(locks->changed.counter);
+    return code;
+}

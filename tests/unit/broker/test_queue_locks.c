@@ -1,0 +1,244 @@
+/* Leases of queues, and their copies on the other members of a set. */
+#include "tests/unit/broker/broker_unit.h"
+
+#include "base/clock.h"
+#include "broker/queue_locks.h"
+
+static struct sim_env sim;
+static struct queue_locks *master, *slave;
+
+static int setup(void **state)
+{
+    (void)state;
+    sim_env_init(&sim, 41);
+    assert_ok(queue_locks_create(&sim.env, &master));
+    assert_ok(queue_locks_create(&sim.env, &slave));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    queue_locks_destroy(master);
+    queue_locks_destroy(slave);
+    sim_env_fini(&sim);
+    return 0;
+}
+
+static enum queue_lock_result lock(struct queue_locks *locks, int32_t queue, const char *client,
+                                   bool grant_new)
+{
+    return queue_locks_lock(locks, "G", "T", queue, client, grant_new);
+}
+
+/* "" when nobody holds it. */
+static const char *owner(struct queue_locks *locks, int32_t queue)
+{
+    static char client[CLIENT_ID_MAX + 1];
+    int64_t remaining_ms;
+    if (!queue_locks_owner(locks, "G", "T", queue, client, &remaining_ms))
+        return "";
+    assert_in_range(remaining_ms, 0, QUEUE_LOCK_LEASE_MS);
+    return client;
+}
+
+static void pass_ms(int64_t ms)
+{
+    sim_run_for(sim.sched, ms_to_ns(ms));
+}
+
+static bool merge_one(void *arg, const struct queue_lock_change *change)
+{
+    assert_ok(queue_locks_merge(arg, change));
+    return true;
+}
+
+static void sync_locks(struct queue_locks *from, struct queue_locks *to)
+{
+    queue_locks_changes(from, 0, UINT64_MAX, 1000, false, merge_one, to);
+}
+
+static bool merge_late(void *arg, const struct queue_lock_change *change)
+{
+    pass_ms(5);
+    return merge_one(arg, change);
+}
+
+static void sync_slowly(struct queue_locks *from, struct queue_locks *to)
+{
+    queue_locks_changes(from, 0, UINT64_MAX, 1000, false, merge_late, to);
+}
+
+static void another_group_topic_or_queue_is_another_lock(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    assert_int_equal(lock(master, 0, "c2", true), QUEUE_LOCK_OTHERS);
+    assert_int_equal(lock(master, 1, "c2", true), QUEUE_LOCKED);
+    assert_int_equal(queue_locks_lock(master, "H", "T", 0, "c2", true), QUEUE_LOCKED);
+    assert_int_equal(queue_locks_lock(master, "G", "U", 0, "c2", true), QUEUE_LOCKED);
+    queue_locks_unlock(master, "G", "T", 0, "c2");
+    assert_string_equal(owner(master, 0), "c1");
+    queue_locks_unlock(master, "G", "T", 0, "c1");
+    assert_string_equal(owner(master, 0), "");
+}
+
+static void only_known_owners_are_renewed_where_nothing_new_is_granted(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", false), QUEUE_LOCK_NOT_NEW);
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    pass_ms(50000);
+    assert_int_equal(lock(master, 0, "c1", false), QUEUE_LOCKED);
+    pass_ms(50000);
+    assert_string_equal(owner(master, 0), "c1");
+    pass_ms(10001);
+    assert_int_equal(lock(master, 0, "c1", false), QUEUE_LOCK_NOT_NEW); /* its lease is over */
+}
+
+static void ended_leases_make_room(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 1000; i++)
+        assert_int_equal(lock(master, i, "c1", true), QUEUE_LOCKED);
+    pass_ms(QUEUE_LOCK_LEASE_MS + 1);
+    for (int32_t i = 0; i < 600; i++)
+        assert_int_equal(lock(master, 5000 + i % 10, "c2", true), QUEUE_LOCKED);
+    assert_int_equal(queue_locks_count(master), 10);
+}
+
+static void slave_knows_the_owners_and_how_long(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    pass_ms(20000);
+    sync_locks(master, slave);
+    assert_string_equal(owner(slave, 0), "c1");
+    assert_int_equal(lock(slave, 0, "c2", true), QUEUE_LOCK_OTHERS);
+    pass_ms(40001);
+    assert_string_equal(owner(slave, 0), "");
+}
+
+static void release_and_next_owner_reach_the_slave(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    assert_int_equal(lock(master, 1, "c1", true), QUEUE_LOCKED);
+    sync_locks(master, slave);
+    queue_locks_unlock(master, "G", "T", 0, "c1");
+    queue_locks_unlock(master, "G", "T", 1, "c1");
+    assert_int_equal(lock(master, 1, "c2", true), QUEUE_LOCKED);
+    sync_locks(master, slave);
+    assert_string_equal(owner(slave, 0), "");
+    assert_string_equal(owner(slave, 1), "c2");
+}
+
+static void owner_who_locked_here_wins_until_the_lease_ends(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    assert_int_equal(lock(slave, 0, "c2", true), QUEUE_LOCKED);
+    sync_locks(slave, master);
+    assert_string_equal(owner(master, 0), "c1");
+    pass_ms(30000);
+    assert_int_equal(lock(slave, 0, "c2", false), QUEUE_LOCKED);
+    pass_ms(30001);
+    sync_locks(slave, master);
+    assert_string_equal(owner(master, 0), "c2");
+}
+
+static void longer_lease_of_the_same_client_counts_and_does_not_go_to_and_fro(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    sync_locks(master, slave);
+    pass_ms(40000);
+    assert_int_equal(lock(slave, 0, "c1", false), QUEUE_LOCKED); /* the master was away */
+    sync_locks(slave, master);
+    pass_ms(40000);
+    assert_string_equal(owner(master, 0), "c1");
+    struct change_counter shared = {.last = 0};
+    queue_locks_share_counter(master, &shared);
+    uint64_t before = shared.last;
+    for (int i = 0; i < 10; i++) { /* each way takes its time, and the lease seems longer */
+        sync_slowly(slave, master);
+        sync_slowly(master, slave);
+    }
+    assert_true(shared.last == before);
+}
+
+struct listing {
+    uint32_t count;
+    uint64_t last;
+};
+
+static bool list(void *arg, const struct queue_lock_change *change)
+{
+    struct listing *listing = arg;
+    assert_true(change->number > listing->last);
+    assert_in_range(change->remaining_ms, 1, QUEUE_LOCK_LEASE_MS);
+    listing->last = change->number;
+    listing->count++;
+    return true;
+}
+
+static void changes_are_bounded_go_on_and_end_at_the_number_asked_for(void **state)
+{
+    (void)state;
+    struct listing all = {0}, none = {0}, upto = {0}, merged = {0};
+    for (int32_t i = 0; i < 100; i++)
+        assert_int_equal(lock(master, i, "c1", true), QUEUE_LOCKED);
+    uint64_t to = 0;
+    for (int i = 0; i < 5; i++)
+        to = queue_locks_changes(master, to, UINT64_MAX, 25, false, list, &all);
+    assert_int_equal(all.count, 100);
+    assert_true(to == 100);
+    assert_true(queue_locks_changes(master, 0, 40, 1000, false, list, &upto) == 40);
+    assert_int_equal(upto.count, 40);
+    sync_locks(master, slave);
+    assert_true(queue_locks_changes(slave, 0, UINT64_MAX, 1000, true, list, &merged) == 100);
+    assert_int_equal(merged.count, 0);
+    pass_ms(QUEUE_LOCK_LEASE_MS + 1);
+    assert_true(queue_locks_changes(master, 0, UINT64_MAX, 1000, false, list, &none) == 100);
+    assert_int_equal(none.count, 0);
+}
+
+static void forgotten_locks_are_free(void **state)
+{
+    (void)state;
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
+    queue_locks_forget(master);
+    assert_int_equal(queue_locks_count(master), 0);
+    assert_int_equal(lock(master, 0, "c2", true), QUEUE_LOCKED);
+}
+
+static void table_is_bounded_and_still_renews(void **state)
+{
+    (void)state;
+    char topic[32];
+    for (int i = 0; i < QUEUE_LOCKS_MAX; i++) {
+        snprintf(topic, sizeof topic, "T%d", i / 1000);
+        assert_int_equal(queue_locks_lock(master, "G", topic, i % 1000, "c", true), QUEUE_LOCKED);
+    }
+    assert_int_equal(lock(master, 0, "c", true), QUEUE_LOCK_FULL);
+    assert_int_equal(queue_locks_lock(master, "G", "T5", 5, "c", true), QUEUE_LOCKED);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(another_group_topic_or_queue_is_another_lock),
+        TEST(only_known_owners_are_renewed_where_nothing_new_is_granted),
+        TEST(ended_leases_make_room),
+        TEST(slave_knows_the_owners_and_how_long),
+        TEST(release_and_next_owner_reach_the_slave),
+        TEST(owner_who_locked_here_wins_until_the_lease_ends),
+        TEST(longer_lease_of_the_same_client_counts_and_does_not_go_to_and_fro),
+        TEST(changes_are_bounded_go_on_and_end_at_the_number_asked_for),
+        TEST(forgotten_locks_are_free),
+        TEST(table_is_bounded_and_still_renews),
+    };
+    return cmocka_run_group_tests_name("queue_locks", tests, NULL, NULL);
+}
