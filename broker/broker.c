@@ -127,12 +127,12 @@ static void on_acknowledged(void *arg)
     ha_acknowledged(ha, &now);
     do {
         seen = now;
-        if (config->role == ROLE_SLAVE || config->consume_visibility == VISIBLE_CONFIRMED)
-            store_set_dispatch_limit(broker->store, seen.visible);
         if (config->role == ROLE_SYNC_MASTER)
             ack_wait_advance(broker->acks, seen.confirmed,
                              seen.alone ? TERN_SLAVE_NOT_AVAILABLE : TERN_OK);
         ack_wait_set(broker->commits, seen.progress, TERN_OK);
+        if (config->role == ROLE_SLAVE || config->consume_visibility == VISIBLE_CONFIRMED)
+            store_set_dispatch_limit(broker->store, seen.visible);
         ha_acknowledged(ha, &now);
     } while (memcmp(&now, &seen, sizeof now) != 0);
 }

@@ -181,6 +181,7 @@ struct chunk {
     struct replica_session session;
     struct ha_epoch last, epoch;
     struct ha_held held;
+    int64_t confirmed; /* to be told once the next fetch is out; −1: not */
 };
 
 static enum copied end_chunk(struct chunk *c, int64_t delay_ms, enum tern_code code,
@@ -296,7 +297,7 @@ static int64_t count(struct chunk *c)
     return moved ? confirmed : -1;
 }
 
-/* Bytes, tables, confirmed: in this order, but for tables that the bytes need. */
+/* Bytes and tables: in this order, but for tables that the bytes need. */
 static enum copied copy(struct chunk *c)
 {
     bool tables = c->body->tables != NULL;
@@ -310,11 +311,8 @@ static enum copied copy(struct chunk *c)
         copied = append(c);
     if (copied == COPIED && tables && !disk)
         copied = apply_tables(c);
-    if (copied != COPIED)
-        return copied;
-    int64_t confirmed = count(c);
-    if (confirmed >= 0)
-        c->replica->options.on_confirmed(c->replica->options.part.arg, confirmed, true);
+    if (copied == COPIED)
+        c->confirmed = count(c);
     return copied;
 }
 
@@ -340,14 +338,17 @@ static void end_take(struct chunk *c)
     replica_set_text(replica, "has taken what it was to take");
 }
 
+/* *confirmed: to be told by tell_confirmed(), after the next fetch. */
 static enum copied take_answer(struct replica *replica, const struct rpc_call *call,
-                               uint64_t generation, bool may_wait)
+                               uint64_t generation, bool may_wait, int64_t *confirmed)
 {
     struct chunk c = {.replica = replica,
                       .call = call,
                       .body = NULL,
                       .generation = generation,
-                      .may_wait = may_wait};
+                      .may_wait = may_wait,
+                      .confirmed = -1};
+    *confirmed = -1;
     enum tern_code code = rpc_call_result(call);
     if (code != TERN_OK) {
         if (code == TERN_INVALID) /* the session is over there */
@@ -365,6 +366,7 @@ static enum copied take_answer(struct replica *replica, const struct rpc_call *c
     if (fault)
         return end_chunk(&c, REPLICA_RETRY_SLOW_MS, TERN_PROTOCOL, "an answer", fault);
     enum copied copied = copy(&c);
+    *confirmed = c.confirmed;
     if (copied == COPIED && has_all(&c)) {
         end_take(&c);
         return COPY_ENDED;
@@ -384,14 +386,23 @@ static void leave_to_task(struct replica *replica, struct rpc_call *call, uint64
     lock_release(&replica->lock);
 }
 
+/* The next fetch acknowledges what came, so it goes first; then what may be seen now is told. */
+static void go_on(struct replica *replica, uint64_t generation, int64_t confirmed)
+{
+    replica_fetch(replica, generation);
+    if (confirmed >= 0)
+        replica->options.on_confirmed(replica->options.part.arg, confirmed, true);
+}
+
 static void work_inside(struct replica *replica, struct rpc_call *call, uint64_t generation)
 {
     lock_acquire(&replica->lock);
     replica->fetch_out = false;
     lock_release(&replica->lock);
-    enum copied copied = take_answer(replica, call, generation, false);
+    int64_t confirmed;
+    enum copied copied = take_answer(replica, call, generation, false, &confirmed);
     if (copied == COPIED)
-        replica_fetch(replica, generation);
+        go_on(replica, generation, confirmed);
     else if (copied == COPY_LATER)
         leave_to_task(replica, call, generation);
 }
@@ -413,7 +424,8 @@ static void on_fetched(struct rpc_call *call, void *arg)
 
 void replica_copy_on(struct replica *replica, struct rpc_call *answer, uint64_t generation)
 {
-    if (take_answer(replica, answer, generation, true) == COPIED)
-        replica_fetch(replica, generation);
+    int64_t confirmed;
+    if (take_answer(replica, answer, generation, true, &confirmed) == COPIED)
+        go_on(replica, generation, confirmed);
     rpc_call_unref(answer);
 }

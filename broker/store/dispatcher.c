@@ -5,6 +5,8 @@
  *                       yes ──► batch straight from the appender's memory, arrivals kept
  *                       no  ──► wake the task
  *   task ──► take the token, read a chunk of the log, batch, release, deliver; until caught up
+ *   who raises the limit ──► token free, little pending? ──► the same, one batch, else wake the
+ * task
  *
  * No wake-up is lost: who lets the token go looks at limit and end once more and wakes the task
  * when something is left; who finds the token taken relies on that, or is the task, which is woken
@@ -38,7 +40,11 @@
 #include "broker/store/record_head.h"
 #include "broker/store/turn.h"
 
-enum { CHUNK_BYTES = 256 * 1024, RETRY_MS = 1000 };
+enum {
+    CHUNK_BYTES = 256 * 1024,
+    HERE_BYTES = 32 * 1024, /* pending, that who raises the limit dispatches himself */
+    RETRY_MS = 1000
+};
 
 struct dispatcher {
     const struct env *env;
@@ -60,6 +66,9 @@ struct dispatcher {
     uint8_t *chunk; /* bytes [chunk_at, chunk_at + chunk_len) of the log */
     size_t chunk_capacity, chunk_len;
     int64_t chunk_at;
+
+    _Atomic bool here; /* somebody is in dispatch_here(): its batch is his */
+    struct dispatch_batch *here_batch;
 
     /* the append token's holder's */
     struct dispatch_batch *offer_batch;
@@ -108,12 +117,6 @@ static void token_release(struct dispatcher *d)
 int64_t dispatcher_position(const struct dispatcher *d)
 {
     return atomic_load(&d->position);
-}
-
-void dispatcher_set_limit(struct dispatcher *d, int64_t phys_off)
-{
-    atomic_store(&d->limit, phys_off);
-    dispatcher_follow(d); /* whoever has the token looks at the limit after letting it go */
 }
 
 int64_t dispatcher_limit(const struct dispatcher *d)
@@ -209,8 +212,8 @@ static enum tern_code apply(struct dispatcher *d, struct dispatch_batch *batch, 
 /* ---- reading the log ---- */
 
 /* Bytes from phys_off on, at least `need` when there are as many; *avail of them. */
-static enum tern_code get_chunk(struct dispatcher *d, int64_t phys_off, int64_t target, size_t need,
-                                const uint8_t **bytes, size_t *avail)
+static enum tern_code get_chunk(struct dispatcher *d, int64_t phys_off, int64_t target, bool nowait,
+                                size_t need, const uint8_t **bytes, size_t *avail)
 {
     int64_t inside = phys_off - d->chunk_at;
     size_t want = need > CHUNK_BYTES ? need : CHUNK_BYTES;
@@ -233,7 +236,7 @@ static enum tern_code get_chunk(struct dispatcher *d, int64_t phys_off, int64_t 
     if ((int64_t)want > target - phys_off)
         want = (size_t)(target - phys_off);
     enum tern_code code =
-        commit_log_read(d->options.log, phys_off, d->chunk, want, false, &d->chunk_len);
+        commit_log_read(d->options.log, phys_off, d->chunk, want, nowait, &d->chunk_len);
     if (code)
         d->chunk_len = 0;
     *bytes = d->chunk;
@@ -243,6 +246,9 @@ static enum tern_code get_chunk(struct dispatcher *d, int64_t phys_off, int64_t 
 
 /* What a round of reading and dispatching came to. */
 enum round { ROUND_MORE, ROUND_CAUGHT_UP, ROUND_RETRY, ROUND_FAILED };
+
+/* Who dispatches: reads without waiting for the disk or not, and compares what is there or not. */
+enum pace { PACE_TASK, PACE_REPLAY, PACE_HERE };
 
 /* After a batch: what is to be done about the byte at which it stopped. */
 static enum round after_stop(struct dispatcher *d, int64_t at, int64_t target, size_t avail,
@@ -281,13 +287,14 @@ static enum round after_stop(struct dispatcher *d, int64_t at, int64_t target, s
  * Dispatches one batch from the log up to `target`; the batch keeps its runs for the arrivals.
  * @thread the token's holder
  */
-static enum round dispatch_round(struct dispatcher *d, int64_t target, bool replay, size_t *need,
-                                 struct outcome *out, enum tern_code *code)
+static enum round dispatch_round(struct dispatcher *d, struct dispatch_batch *batch, int64_t target,
+                                 enum pace pace, size_t *need, struct outcome *out,
+                                 enum tern_code *code)
 {
     const uint8_t *bytes = NULL;
     size_t avail = 0;
     int64_t at = atomic_load(&d->position);
-    batch_init(d->task_batch, d->options.queues);
+    batch_init(batch, d->options.queues);
     out->text[0] = 0;
     if (at >= target)
         return ROUND_CAUGHT_UP;
@@ -298,12 +305,14 @@ static enum round dispatch_round(struct dispatcher *d, int64_t target, bool repl
         atomic_store(&d->position, log_min);
         return ROUND_MORE;
     }
-    *code = get_chunk(d, at, target, *need, &bytes, &avail);
+    *code = get_chunk(d, at, target, pace == PACE_HERE, *need, &bytes, &avail);
     *need = 0;
     if (*code == TERN_NOT_FOUND && at < commit_log_min(d->options.log))
         return ROUND_MORE; /* expired just now */
-    if (*code == TERN_OK && fill(d, d->task_batch, at, bytes, avail, out, code) != BATCH_FAILED)
-        *code = apply(d, d->task_batch, at, replay, out);
+    if (*code == TERN_AGAIN)
+        return ROUND_RETRY; /* not in memory */
+    if (*code == TERN_OK && fill(d, batch, at, bytes, avail, out, code) != BATCH_FAILED)
+        *code = apply(d, batch, at, pace == PACE_REPLAY, out);
     if (*code) {
         if (!out->text[0])
             snprintf(out->text, sizeof out->text, "reading the log at %lld: %s", (long long)at,
@@ -328,7 +337,7 @@ static int64_t dispatch_step(void *arg, int64_t now_ns)
             return SCHED_NEVER; /* its holder wakes us if something is left */
         int64_t before = atomic_load(&d->position);
         int64_t target = target_of(d);
-        round = dispatch_round(d, target, false, &need, &out, &code);
+        round = dispatch_round(d, d->task_batch, target, PACE_TASK, &need, &out, &code);
         if (round == ROUND_CAUGHT_UP)
             atomic_store(&d->stuck, target);
         bool delivers = atomic_load(&d->position) > before;
@@ -346,6 +355,44 @@ static int64_t dispatch_step(void *arg, int64_t now_ns)
         return now_ns + ms_to_ns(RETRY_MS);
     }
     return SCHED_NEVER;
+}
+
+/* ---- here ---- */
+
+/*
+ * Dispatches what is pending when that is little, in memory, and nobody else does: waking a thread
+ * costs more. What is left, and every failure, is the task's. @thread any @locks none
+ */
+static void dispatch_here(struct dispatcher *d)
+{
+    struct outcome out;
+    enum tern_code code = TERN_OK;
+    size_t need = 0;
+    int64_t target = target_of(d);
+    if (target - atomic_load(&d->position) > HERE_BYTES ||
+        (d->options.index && index_service_busy(d->options.index)) ||
+        atomic_exchange(&d->here, true))
+        return;
+    if (token_take(d)) {
+        int64_t before = atomic_load(&d->position);
+        target = target_of(d);
+        if (target - before <= HERE_BYTES && dispatch_round(d, d->here_batch, target, PACE_HERE,
+                                                            &need, &out, &code) == ROUND_CAUGHT_UP)
+            atomic_store(&d->stuck, target);
+        turn_release(&d->token);
+        if (atomic_load(&d->position) > before)
+            arrivals_of_batch(&d->options.observer, d->here_batch);
+        batch_release(d->here_batch);
+    }
+    atomic_store(&d->here, false);
+}
+
+void dispatcher_set_limit(struct dispatcher *d, int64_t phys_off)
+{
+    atomic_store(&d->limit, phys_off);
+    if (d->task && is_behind(d))
+        dispatch_here(d);
+    dispatcher_follow(d); /* whoever has the token looks at the limit after letting it go */
 }
 
 /* ---- offers ---- */
@@ -446,7 +493,7 @@ enum tern_code dispatcher_replay(struct dispatcher *d, int64_t from, int64_t end
     *records = 0;
     atomic_store(&d->position, from);
     while (round == ROUND_MORE) {
-        round = dispatch_round(d, end, true, &need, &out, &code);
+        round = dispatch_round(d, d->task_batch, end, PACE_REPLAY, &need, &out, &code);
         *records += d->task_batch->record_count;
         batch_release(d->task_batch);
     }
@@ -479,13 +526,15 @@ enum tern_code dispatcher_create(const struct env *env, const struct dispatcher_
     atomic_init(&d->stuck, -1);
     d->task_batch = malloc(sizeof *d->task_batch);
     d->offer_batch = malloc(sizeof *d->offer_batch);
-    if (!d->task_batch || !d->offer_batch ||
+    d->here_batch = malloc(sizeof *d->here_batch);
+    if (!d->task_batch || !d->offer_batch || !d->here_batch ||
         delay_levels_parse(DELAY_LEVELS_DEFAULT, &d->delays, NULL)) {
         dispatcher_destroy(d);
         return TERN_NO_MEMORY;
     }
     batch_init(d->task_batch, d->options.queues);
     batch_init(d->offer_batch, d->options.queues);
+    batch_init(d->here_batch, d->options.queues);
     *out = d;
     return TERN_OK;
 }
@@ -509,5 +558,6 @@ void dispatcher_destroy(struct dispatcher *d)
     free(d->chunk);
     free(d->task_batch);
     free(d->offer_batch);
+    free(d->here_batch);
     free(d);
 }

@@ -77,6 +77,7 @@ void dispatcher_rewind(struct dispatcher *dispatcher, int64_t position, int64_t 
 
 int64_t dispatcher_position(const struct dispatcher *dispatcher);
 /* Wakes the task only when there is something to dispatch now. @thread any */
+/* May dispatch a little in the calling thread. @thread any @locks none */
 void dispatcher_set_limit(struct dispatcher *dispatcher, int64_t phys_off);
 int64_t dispatcher_limit(const struct dispatcher *dispatcher);
 /* Store time of the oldest undispatched record as far as known, 0 when all is dispatched. */

@@ -373,7 +373,8 @@ void store_status(struct store *store, struct store_status *out);
 
 /*
  * How far the dispatcher may go (confirmed visibility); starts at INT64_MAX: as far as is appended.
- * Never lowers what is dispatched.
+ * Never lowers what is dispatched. A little that may be dispatched now is, in the calling thread,
+ * with its on_arrival(). @thread any, also a transport's @locks none
  */
 void store_set_dispatch_limit(struct store *store, int64_t phys_off);
 
