@@ -176,14 +176,31 @@ void ack_wait_advance_soon(struct ack_wait *acks, int64_t position, enum tern_co
     task_wake(acks->task);
 }
 
-void ack_wait_fail_all(struct ack_wait *acks, enum tern_code code)
+/* @locks holds:ACK_WAIT */
+static struct ack_entry *take_all(struct ack_wait *acks)
 {
-    lock_acquire(&acks->lock);
-    acks->failed = code;
     struct ack_entry *list = acks->head;
     acks->head = acks->tail = NULL;
     acks->count = 0;
     tell_drained(acks);
+    return list;
+}
+
+void ack_wait_fail_all(struct ack_wait *acks, enum tern_code code)
+{
+    lock_acquire(&acks->lock);
+    acks->failed = code;
+    struct ack_entry *list = take_all(acks);
+    lock_release(&acks->lock);
+    complete(list, code);
+}
+
+void ack_wait_restart(struct ack_wait *acks, int64_t position, enum tern_code code)
+{
+    lock_acquire(&acks->lock);
+    acks->position = position;
+    atomic_store(&acks->soon, false);
+    struct ack_entry *list = take_all(acks);
     lock_release(&acks->lock);
     complete(list, code);
 }

@@ -44,6 +44,9 @@ void ack_wait_set(struct ack_wait *acks, int64_t position, enum tern_code code);
 void ack_wait_advance_soon(struct ack_wait *acks, int64_t position, enum tern_code code);
 /* The store latched, or the broker stops: all waits, and those to come, end with `code`. */
 void ack_wait_fail_all(struct ack_wait *acks, enum tern_code code);
+/* What was waited for is gone (the log was cut): all waits end with `code`, those to come wait for
+ * a position that begins anew at `position`. */
+void ack_wait_restart(struct ack_wait *acks, int64_t position, enum tern_code code);
 /* Ends waits whose deadline came; returns the next deadline. */
 int64_t ack_wait_step(struct ack_wait *acks, int64_t now_ns);
 /* Waits until nothing waits any more; false when the deadline (monotonic) came first. One caller at

@@ -114,6 +114,14 @@ static void on_end(void *arg, int64_t end)
 
 /* ---- what replication tells ---- */
 
+/* Before an ASYNC_MASTER opens: its log may have been cut, and flushed ends begin anew. */
+static void flushed_anew(struct broker *broker)
+{
+    struct store_positions at;
+    store_positions(broker->store, &at);
+    ack_wait_set(broker->acks, at.flushed, TERN_OK);
+}
+
 /*
  * What replication has acknowledged has changed. Told by several threads at once, so what counts is
  * read here, and read again after it was used: the last one leaves the newest.
@@ -128,8 +136,10 @@ static void on_acknowledged(void *arg)
     do {
         seen = now;
         if (config->role == ROLE_SYNC_MASTER)
-            ack_wait_advance(broker->acks, seen.confirmed,
-                             seen.alone ? TERN_SLAVE_NOT_AVAILABLE : TERN_OK);
+            ack_wait_set(broker->acks, seen.confirmed,
+                         seen.alone ? TERN_SLAVE_NOT_AVAILABLE : TERN_OK);
+        else if (ha_state(ha) == TERN__WIRE__HA_STATE__HA_RECOVERING)
+            flushed_anew(broker);
         ack_wait_set(broker->commits, seen.progress, TERN_OK);
         if (config->role == ROLE_SLAVE || config->consume_visibility == VISIBLE_CONFIRMED)
             store_set_dispatch_limit(broker->store, seen.visible);
@@ -140,8 +150,10 @@ static void on_acknowledged(void *arg)
 static void on_ha_state(void *arg, enum ha_mode mode, int state)
 {
     struct broker *broker = arg;
-    (void)mode;
     log_info(broker->env.log, "ha_state", "state=%s", ha_state_text(state));
+    /* It stopped writing: what waits may be cut off, and other bytes come to its place. */
+    if (state == TERN__WIRE__HA_STATE__HA_RECOVERING && mode == HA_MODE_SYNC_MASTER)
+        ack_wait_restart(broker->acks, 0, TERN_FLUSH_SLAVE_TIMEOUT);
     if (state == TERN__WIRE__HA_STATE__HA_OPEN && !atomic_exchange(&broker->opened_set, true))
         latch_set(broker->env.sched, &broker->opened);
     if (broker->registrar)

@@ -25,6 +25,13 @@ struct offset_version {
     uint64_t epoch, counter;
 };
 
+/* What a client may name: rising from there reaches no number that a file or a peer cannot take. */
+#define OFFSET_VERSION_MAX (INT64_C(1) << 62)
+static inline bool offset_version_fits(struct offset_version version)
+{
+    return version.epoch <= OFFSET_VERSION_MAX && version.counter <= OFFSET_VERSION_MAX;
+}
+
 static inline int offset_version_compare(struct offset_version a, struct offset_version b)
 {
     if (a.epoch != b.epoch)

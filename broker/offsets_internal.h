@@ -85,7 +85,7 @@ static inline struct offset_version offset_version_next(struct offset_version ve
 {
     if (version.counter < INT64_MAX)
         version.counter++;
-    else
+    else if (version.epoch < INT64_MAX)
         version = (struct offset_version){version.epoch + 1, 0};
     return version;
 }

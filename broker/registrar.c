@@ -60,6 +60,7 @@ struct registrar {
     uint64_t rounds_begun;  /* under lock */
     struct waiter *waiters; /* under lock */
     bool away;              /* a detached slave that has said goodbye; the task's */
+    size_t first;           /* whose word counts first in this round; the task's */
     size_t count;
     struct nameserver servers[NAMESERVERS_MAX];
     struct flight round, goodbye;
@@ -307,14 +308,19 @@ static enum tern_code report(struct registrar *registrar, struct tern_error *err
     return worst;
 }
 
-/* Everybody that any nameserver named, each (id, store) once. @thread broker-register */
+/*
+ * Everybody that any nameserver named, each (id, store) once. Where they name different addresses,
+ * one that a member has left stands in some list for a while: each round another nameserver is
+ * believed first, so that whoever looks for that member tries them all. @thread broker-register
+ */
 static void tell_replication(struct registrar *registrar)
 {
     struct ha_seen_member all[NAMESERVERS_MAX * MEMBERS_SEEN_MAX];
     size_t count = 0;
     uint32_t answered = 0;
+    size_t first = registrar->first++;
     for (size_t i = 0; i < registrar->count; i++) {
-        const struct nameserver *server = &registrar->servers[i];
+        const struct nameserver *server = &registrar->servers[(first + i) % registrar->count];
         answered += server->result == TERN_OK;
         for (size_t j = 0; j < server->member_count; j++) {
             size_t k = 0;

@@ -236,13 +236,19 @@ static void drop_first(struct list *list, size_t count)
     memmove(list->items, list->items + count, list->count * sizeof list->items[0]);
 }
 
-/* Behind the last; one without a byte makes room, and so does the oldest when the list is full. */
+/*
+ * Behind the last; one without a byte makes room, and so does the oldest when the list is full: the
+ * one after it then covers its bytes, too, so that every byte stays one of an epoch and can be
+ * copied.
+ */
 static void append(struct list *list, const struct ha_epoch *epoch)
 {
     if (list->count > 0 && list->items[list->count - 1].start == epoch->start)
         list->count--;
-    if (list->count == EPOCHS_MAX)
+    if (list->count == EPOCHS_MAX) {
+        list->items[1].start = list->items[0].start;
         drop_first(list, 1);
+    }
     list->items[list->count++] = *epoch;
 }
 
@@ -354,7 +360,8 @@ uint64_t epochs_highest(struct epochs *epochs)
 void epochs_seen(struct epochs *epochs, uint64_t number)
 {
     lock_acquire(&epochs->lock);
-    if (number <= HA_EPOCH_NUMBER_MAX && epochs->highest < number)
+    if (epochs->highest < number && number - epochs->highest <= HA_EPOCH_LEAP_MAX &&
+        number <= HA_EPOCH_NUMBER_MAX)
         epochs->highest = number;
     lock_release(&epochs->lock);
 }

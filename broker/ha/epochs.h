@@ -23,9 +23,11 @@
 
 enum {
     EPOCHS_MAX = 1024
-}; /* beyond: the oldest is forgotten, and stores that left it before need a rejoin */
+}; /* beyond: the oldest is forgotten, its bytes count as the next one's, and stores that left it
+      before need a rejoin */
 
 #define HA_EPOCH_NUMBER_MAX (UINT64_C(1) << 62) /* numbers lie in 1 to this */
+#define HA_EPOCH_LEAP_MAX (UINT64_C(1) << 32)   /* openings between two that hear of each other */
 
 struct ha_epoch {
     uint64_t number, id;
@@ -73,7 +75,8 @@ bool epochs_find(struct epochs *epochs, int64_t phys_off, struct ha_epoch *out, 
 /* The highest number ever given or seen. @thread any */
 uint64_t epochs_highest(struct epochs *epochs);
 /* A peer has shown this number: those given later are above. In memory until the next write, which
- * comes before any number is used. @thread any */
+ * comes before any number is used. What no set can have come to since then (HA_EPOCH_LEAP_MAX) is
+ * not believed: it would leave no number to open with. @thread any */
 void epochs_seen(struct epochs *epochs, uint64_t number);
 
 /*

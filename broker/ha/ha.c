@@ -8,7 +8,8 @@
  *
  * Invariants:
  *   - `state` is OPEN only between a durable epoch and the moment a peer's newer epoch is heard of;
- *     writes are taken in that state alone.
+ *     writes are taken in that state alone: the store itself is closed to them otherwise, so that
+ *     no send that was let in before it ended comes to stand among the bytes of another log.
  *   - The parts never call each other; events of one become calls of another here, on the ha task
  *     when they may wait (`todo`).
  *
@@ -50,7 +51,7 @@ void ha_set_state(struct ha *ha, int state)
         return;
     if (state == TERN__WIRE__HA_STATE__HA_SEEKING) {
         lock_acquire(&ha->lock);
-        ha->seeking_since_ns = clock_mono_ns(ha->env.clock);
+        ha->alone_since_ns = clock_mono_ns(ha->env.clock);
         lock_release(&ha->lock);
     }
     ha->broker.on_state(ha->broker.arg, ha->options.mode, state);
@@ -123,6 +124,10 @@ static void on_heard(void *arg, const struct ha_member *member, bool has_cut, in
         lock_release(&ha->lock);
         opening_heard(ha->opening, member);
         ha_wake(ha);
+    } else if (member->id == 0) { /* the master is back, and soon grants locks itself */
+        lock_acquire(&ha->lock);
+        ha->alone_since_ns = clock_mono_ns(ha->env.clock);
+        lock_release(&ha->lock);
     }
 }
 
@@ -343,13 +348,14 @@ enum tern_code ha_create(const struct env *env, struct link *link, const struct 
     lock_init(&ha->task_lock, LOCK_HA_TASK);
     atomic_init(&ha->state, ha_is_master(ha) ? TERN__WIRE__HA_STATE__HA_RECOVERING
                                              : TERN__WIRE__HA_STATE__HA_SEEKING);
-    ha->seeking_since_ns = clock_mono_ns(env->clock);
+    ha->alone_since_ns = clock_mono_ns(env->clock);
     ha->locks_from_ns = INT64_MAX;
     enum tern_code code = create_parts(ha, err);
     if (code != TERN_OK) {
         ha_destroy(ha);
         return code;
     }
+    store_set_appends(ha->options.store, false); /* until a master opens */
     *out = ha;
     return TERN_OK;
 }
@@ -448,7 +454,7 @@ void ha_on_members(struct ha *ha, const struct ha_seen_member *members, size_t c
 {
     const char *master = NULL;
     for (size_t i = 0; i < count; i++)
-        if (members[i].id == 0)
+        if (members[i].id == 0 && !master)
             master = members[i].ha_address;
     lock_acquire(&ha->lock);
     ha->master_listed = master != NULL;
@@ -456,8 +462,8 @@ void ha_on_members(struct ha *ha, const struct ha_seen_member *members, size_t c
     lock_release(&ha->lock);
     if (ha->opening)
         opening_members(ha->opening, members, count, nameservers_answered);
-    else if (master && master[0])
-        replica_follow(ha->replica, master);
+    else if (master && master[0] && ha_state(ha) != TERN__WIRE__HA_STATE__HA_FOLLOWING)
+        replica_follow(ha->replica, master); /* a copy under way knows better than a list */
     ha_wake(ha);
 }
 
@@ -518,7 +524,7 @@ bool ha_decides_locks(struct ha *ha)
     lock_acquire(&ha->lock);
     bool master = state == TERN__WIRE__HA_STATE__HA_OPEN && now_ns >= ha->locks_from_ns;
     bool alone = state == TERN__WIRE__HA_STATE__HA_SEEKING &&
-                 now_ns - ha->seeking_since_ns > ms_to_ns(HA_LEASE_MS) &&
+                 now_ns - ha->alone_since_ns > ms_to_ns(HA_LEASE_MS) &&
                  ha->nameservers_answered > 0 && !ha->master_listed;
     lock_release(&ha->lock);
     return ha_is_master(ha) ? master : alone;

@@ -72,13 +72,15 @@ static enum tern_code fill_status(struct ha *ha, struct arena *arena,
     struct replica_status *replica = arena_alloc(arena, sizeof *replica);
     enum tern_code code = TERN_OK;
     enum tern_code unwritable;
+    struct ha_acknowledged acknowledged;
     if (!self || !replica)
         return TERN_NO_MEMORY;
     ha_fill_self(ha, self);
     body->self = ha_member_to_wire(arena, self);
     if (!body->self)
         return TERN_NO_MEMORY;
-    body->confirmed = ha_confirmed(ha);
+    ha_acknowledged(ha, &acknowledged);
+    body->confirmed = acknowledged.confirmed;
     body->writable = ha_writable(ha, &unwritable, text, text_size);
     replica_status(ha->replica, replica);
     body->transfer_bytes_per_second = replica->bytes_per_second;
@@ -131,12 +133,13 @@ void ha_handle_force_open(struct ha *ha, struct rpc_request *request)
         return;
     }
     lock_acquire(&ha->lock);
+    bool before = ha->forced_set; /* said already, and not yet done */
     ha->forced_set = true;
     lock_release(&ha->lock);
     enum tern_code code = opening_force(ha->opening, discard->len ? discard->data : NULL, &err);
     if (code != TERN_OK) {
         lock_acquire(&ha->lock);
-        ha->forced_set = false;
+        ha->forced_set = before;
         lock_release(&ha->lock);
         rpc_reply_failure(request, code, &err);
         return;

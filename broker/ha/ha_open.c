@@ -3,7 +3,7 @@
  * on the ha task.
  *
  *   look at members ─► take tail, tables, progress ─► everything dispatched ─► epoch on the disk
- *      ─► progress held against the queues' ends ─► the in-sync set begins ─► OPEN
+ *      ─► progress held against the queues' ends ─► the in-sync set on the disk ─► OPEN
  *
  * Failure modes: any error leaves the master as it was, unwritable; the opening comes again.
  */
@@ -141,16 +141,22 @@ enum tern_code ha_open_writes(void *arg, const struct insync_set *set, bool rais
     if (code == TERN_OK)
         code = store_flush(ha->options.store, err);
     if (code == TERN_OK)
-        code = insync_save(&ha->env, ha->root, set, err);
+        code = store_end_deletions(ha->options.store, err);
     epochs_seen(ha->epochs, number);
     if (code == TERN_OK)
         code = dispatch_all(ha, at.whole, err);
     if (code == TERN_OK)
         code = epochs_begin(ha->epochs, at.min, at.whole, &epoch, err);
     if (code == TERN_OK)
-        code = ha->options.tables.open(ha->options.tables.arg, raise, epoch.number, err);
+        code = ha->options.tables.open(ha->options.tables.arg, raise && !ha->raised, epoch.number,
+                                       err);
+    ha->raised = ha->raised || (raise && code == TERN_OK);
+    /* Last: who is not in it is not waited for again, so what it may take has to be made good. */
+    if (code == TERN_OK)
+        code = insync_save(&ha->env, ha->root, set, err);
     if (code != TERN_OK)
         return code;
+    ha->raised = false;
     int64_t now_ns = clock_mono_ns(ha->env.clock);
     struct insync_member missing[INSYNC_MAX];
     bool some_missing = opening_awaited(ha->opening, missing) > 0;
@@ -166,6 +172,7 @@ enum tern_code ha_open_writes(void *arg, const struct insync_set *set, bool rais
     if (!ha->options.confirmed_visibility)
         store_set_dispatch_limit(ha->options.store, INT64_MAX);
     source_open(ha->source, set, at.min);
+    store_set_appends(ha->options.store, true);
     log_info(ha->env.log, "opened_for_writes",
              "epoch=%" PRIu64 " start=%" PRId64 " insync=%zu versions_raised=%d", epoch.number,
              epoch.start, set->count, raise);
@@ -188,6 +195,7 @@ void ha_stop_writing(struct ha *ha, int64_t now_ns)
                   "cause=\"slave %" PRId64 " has an epoch that is not below ours\" "
                   "next=\"recovering from it; mqadmin forceOpen goes on without\"",
                   refuser->id);
+        store_set_appends(ha->options.store, false); /* sends under way end before it is cut */
         ha_set_state(ha, TERN__WIRE__HA_STATE__HA_RECOVERING);
         source_close(ha->source);
         enum tern_code code = opening_begin(ha->opening, now_ns, &err);

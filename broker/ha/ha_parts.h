@@ -42,6 +42,7 @@ struct ha {
     struct task *task; /* task_lock; NULL: does not run */
 
     _Atomic int state;          /* Tern__Wire__HaState */
+    bool raised;                /* the ha task's: versions rose in an opening that failed later */
     _Atomic int64_t opened_end; /* a master's whole end at its opening: all before may be seen */
     _Atomic bool stopping;
     _Atomic uint32_t looks; /* under way */
@@ -52,7 +53,7 @@ struct ha {
     struct ha_member *refuser; /* the slave that made us stop; malloc'ed */
     uint64_t forced_number;    /* forceOpen took numbers from here on; 0: no */
     bool forced_set;           /* forceOpen was said for the opening under way */
-    int64_t seeking_since_ns;  /* a slave's */
+    int64_t alone_since_ns;    /* a slave's: without its master, or a word of it, since */
     int64_t locks_from_ns;     /* a master decides about locks from then on */
     bool master_listed;        /* by the nameservers' last round */
     uint32_t nameservers_answered;

@@ -13,10 +13,15 @@
  *   - A member that has not answered is given up only by the time-out of an ASYNC_MASTER, by an
  *     operator, or with recoverFromSlave false; it is not in the set from the opening on, and
  *     versions of progress are raised.
+ *   - An empty store does not open beside a slave that nameservers list and that has not answered:
+ *     it may hold everything. It is given up by an operator, or when nobody lists it any more.
+ *   - A store that was empty and took another's log raises versions of progress, too: consumers may
+ *     have read what the lost one had beyond.
  *   - The functions of the options are called by the ha task, without the lock.
  *
  * Threads: step and begin on the ha task; told from any. Failure modes: a set that cannot be read
- * stops the start; an opening that fails is tried again each second.
+ * stops the start; a later opening that cannot begin, or one that fails, is tried again each
+ * second.
  */
 #include "broker/ha/opening.h"
 
@@ -87,14 +92,27 @@ static void reset(struct opening *opening, const struct insync_set *set, int64_t
     opening->stage = opening->searches ? OPENING_SEARCHING : OPENING_WAITING;
 }
 
+/* An opening after the first that could not begin: the step tries it again. */
+static void come_again(struct opening *opening, int64_t now_ns, const struct tern_error *err,
+                       enum tern_code code)
+{
+    lock_acquire(&opening->lock);
+    opening->stage = OPENING_IDLE;
+    opening->begin_ns = now_ns + ms_to_ns(OPENING_AGAIN_MS);
+    snprintf(opening->failure, sizeof opening->failure, "%.180s", error_text(err, code));
+    lock_release(&opening->lock);
+}
+
 enum tern_code opening_begin(struct opening *opening, int64_t now_ns, struct tern_error *err)
 {
     const struct ha_options *ha = opening->options.part.ha;
     struct insync_set set = {.count = 0};
     bool known = false;
     enum tern_code code = insync_load(opening->env, ha->root_dir, &set, &known, err);
-    if (code != TERN_OK)
+    if (code != TERN_OK) {
+        come_again(opening, now_ns, err, code);
         return code;
+    }
     if (!known)
         set.count = 0;
     opening->options.part.self(opening->options.part.arg, &opening->self);
@@ -111,7 +129,16 @@ enum tern_code opening_begin(struct opening *opening, int64_t now_ns, struct ter
 
 /* ---- what to do next ---- */
 
-enum work { WORK_NONE, WORK_LOOK, WORK_TAKE, WORK_TAKEN, WORK_OPEN, WORK_COMPLAIN, WORK_GIVE_UP };
+enum work {
+    WORK_NONE,
+    WORK_BEGIN,
+    WORK_LOOK,
+    WORK_TAKE,
+    WORK_TAKEN,
+    WORK_OPEN,
+    WORK_COMPLAIN,
+    WORK_GIVE_UP
+};
 
 /* What a piece of work is about. */
 struct job {
@@ -192,7 +219,7 @@ static void choose_waiting(struct opening *opening, int64_t now_ns, struct job *
         opening->stage = OPENING_BEGINNING;
         opening->begin_ns = now_ns;
         job->work = WORK_OPEN;
-    } else if (sync) {
+    } else if (sync || opening_listed_missing(opening)) {
         choose_complaint(opening, now_ns, job, next_ns);
     } else {
         job->work = WORK_GIVE_UP;
@@ -218,9 +245,10 @@ static void choose(struct opening *opening, int64_t now_ns, struct job *job, int
         job->work = WORK_TAKEN;
         job->index = opening->taking;
         job->member = opening->members[opening->taking];
-    } else if (opening->stage == OPENING_BEGINNING) {
+    } else if (opening->stage == OPENING_BEGINNING || opening->stage == OPENING_IDLE) {
         *next_ns = opening->begin_ns;
-        job->work = opening->begin_ns <= now_ns ? WORK_OPEN : WORK_NONE;
+        if (opening->begin_ns <= now_ns)
+            job->work = opening->stage == OPENING_IDLE ? WORK_BEGIN : WORK_OPEN;
     }
     lock_release(&opening->lock);
 }
@@ -259,20 +287,6 @@ static void take(struct opening *opening, const struct job *job)
         opening->options.take(opening->options.part.arg, whom.ha_address, force);
 }
 
-/* Whether our log still holds all it held before: its last epoch, at least as far. */
-static bool was_cut(const struct opening_place *before, const struct ha_member *now)
-{
-    if (before->number == 0)
-        return now->log_end < before->end;
-    for (size_t i = 0; i < now->epoch_count; i++) {
-        if (now->epochs[i].number != before->number || now->epochs[i].id != before->id)
-            continue;
-        int64_t end = i + 1 < now->epoch_count ? now->epochs[i + 1].start : now->log_end;
-        return end < before->end;
-    }
-    return true;
-}
-
 static void taken(struct opening *opening, const struct job *job, int64_t now_ns)
 {
     const struct insync_member *whom = &job->member.member;
@@ -280,7 +294,7 @@ static void taken(struct opening *opening, const struct job *job, int64_t now_ns
     lock_acquire(&opening->lock);
     struct opening_member *member = &opening->members[job->index];
     enum tern_code code = opening->take_code;
-    opening->cut |= was_cut(&opening->own, &opening->self);
+    opening->cut |= opening_was_cut(&opening->own, &opening->self);
     opening->own = opening_place_of(&opening->self);
     opening->stage = OPENING_WAITING;
     if (code == TERN_OK) {
@@ -328,7 +342,8 @@ static void open_now(struct opening *opening, int64_t now_ns)
     lock_acquire(&opening->lock);
     fill_set(opening, &set);
     bool unclean = opening->options.part.ha->recovered_unclean && !opening->opened_once;
-    bool raise = unclean || opening->forced || opening->lost || opening->cut;
+    bool refilled = opening->own_empty && opening->own.number != 0; /* what was here is not known */
+    bool raise = unclean || opening->forced || opening->lost || opening->cut || refilled;
     uint64_t number = opening->highest;
     lock_release(&opening->lock);
 
@@ -379,9 +394,21 @@ static void complain(struct opening *opening)
               text);
 }
 
+static void begin_again(struct opening *opening, int64_t now_ns)
+{
+    struct tern_error err = {.text = ""};
+    enum tern_code code = opening_begin(opening, now_ns, &err);
+    if (code != TERN_OK)
+        log_error(opening->env->log, "opening_not_begun", "cause=\"%s\" again_in_ms=%d",
+                  error_text(&err, code), OPENING_AGAIN_MS);
+}
+
 static void do_job(struct opening *opening, const struct job *job, int64_t now_ns)
 {
     switch (job->work) {
+    case WORK_BEGIN:
+        begin_again(opening, now_ns);
+        break;
     case WORK_LOOK:
         opening->options.look(opening->options.part.arg, job->member.member.ha_address);
         break;
@@ -556,7 +583,7 @@ void opening_text(struct opening *opening, char *out, size_t size)
         snprintf(out, size, "open");
         break;
     case OPENING_IDLE:
-        snprintf(out, size, "starting");
+        snprintf(out, size, "%s", opening->failure[0] ? opening->failure : "starting");
         break;
     }
     lock_release(&opening->lock);

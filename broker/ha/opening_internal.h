@@ -23,6 +23,7 @@ struct opening_member {
     struct insync_member member;
     bool in_set;   /* on record */
     bool given_up; /* not waited for, and not in the set from the opening on */
+    bool unlisted; /* known from a nameserver's list only, and on none any more: not waited for */
     bool answered;
     bool has_log; /* as it showed once */
     bool taken;   /* what it has is here, or it has nothing */
@@ -47,9 +48,9 @@ struct opening {
 
     struct lock lock; /* HA_OPENING, down to the next comment */
     enum opening_stage stage;
-    int64_t deadline_ns; /* of waiting */
-    bool searches;       /* slaves that nameservers list are waited for */
-    uint32_t nameservers_answered;
+    int64_t deadline_ns;           /* of waiting */
+    bool searches;                 /* slaves that nameservers list are waited for */
+    uint32_t nameservers_answered; /* the most of one round */
     size_t count;
     struct opening_member members[OPENING_MEMBERS_MAX];
     size_t taking;            /* OPENING_TAKING: index of the member */
@@ -61,7 +62,7 @@ struct opening {
     bool cut;                 /* our own log was, on the way */
     bool opened_once;
     uint64_t highest; /* epoch number seen anywhere */
-    int64_t begin_ns; /* OPENING_BEGINNING: when to try */
+    int64_t begin_ns; /* IDLE, BEGINNING: when to try */
     int64_t complain_ns;
     char failure[192]; /* why the last attempt to open or take failed; may be empty */
 
@@ -76,12 +77,16 @@ struct opening_place opening_place_of(const struct ha_member *member);
 bool opening_is_empty(const struct ha_member *member);
 /* A log that has something ours has not, or contradicts it. */
 bool opening_is_beyond(const struct opening_place *own, const struct opening_place *other);
+/* Whether our log, which held all up to `before`, does not any more: its last epoch, as far. */
+bool opening_was_cut(const struct opening_place *before, const struct ha_member *now);
 /* Adds one that is to be waited for; NULL: the list is full. */
 struct opening_member *opening_add(struct opening *opening, const struct insync_member *member);
 struct opening_member *opening_find(struct opening *opening, int64_t id,
                                     const uint8_t uuid[HA_UUID_BYTES]);
 /* Waited for, and has not answered. */
 size_t opening_missing(const struct opening *opening);
+/* Somebody of them is not on record: a slave that nameservers list, and we are empty. */
+bool opening_listed_missing(const struct opening *opening);
 /* Answered, and something of it is still to be taken. */
 bool opening_untaken(const struct opening *opening);
 /* The one to take next, with the most beyond ours first; NULL: none at this time. */

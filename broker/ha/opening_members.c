@@ -43,6 +43,19 @@ static bool is_higher(const struct opening_place *a, const struct opening_place 
     return a->number != b->number ? a->number > b->number : a->end > b->end;
 }
 
+bool opening_was_cut(const struct opening_place *before, const struct ha_member *now)
+{
+    if (before->number == 0)
+        return now->log_end < before->end;
+    for (size_t i = 0; i < now->epoch_count; i++) {
+        if (now->epochs[i].number != before->number || now->epochs[i].id != before->id)
+            continue;
+        int64_t end = i + 1 < now->epoch_count ? now->epochs[i + 1].start : now->log_end;
+        return end < before->end;
+    }
+    return true;
+}
+
 /* ---- the list ---- */
 
 struct opening_member *opening_add(struct opening *opening, const struct insync_member *member)
@@ -66,7 +79,7 @@ struct opening_member *opening_find(struct opening *opening, int64_t id,
 
 static bool is_missing(const struct opening_member *member)
 {
-    return !member->answered && !member->given_up;
+    return !member->answered && !member->given_up && !member->unlisted;
 }
 
 static bool is_untaken(const struct opening_member *member)
@@ -80,6 +93,14 @@ size_t opening_missing(const struct opening *opening)
     for (size_t i = 0; i < opening->count; i++)
         missing += is_missing(&opening->members[i]);
     return missing;
+}
+
+bool opening_listed_missing(const struct opening *opening)
+{
+    for (size_t i = 0; i < opening->count; i++)
+        if (is_missing(&opening->members[i]) && !opening->members[i].in_set)
+            return true;
+    return false;
 }
 
 bool opening_untaken(const struct opening *opening)
@@ -108,7 +129,7 @@ void opening_name_missing(const struct opening *opening, char *out, size_t size)
     bool first = true;
     for (size_t i = 0; i < opening->count && len < size; i++) {
         const struct opening_member *member = &opening->members[i];
-        if (member->answered)
+        if (member->answered || member->unlisted)
             continue;
         int wrote = snprintf(
             out + len, size - len, "%s%" PRId64 " (%s)", first ? "" : ", ", member->member.id,
@@ -195,6 +216,20 @@ static void take_listed(struct opening *opening, const struct ha_seen_member *li
                  listed->ha_address);
 }
 
+/* Whoever was known from a list only, never answered, and is on none any more. @locks holds */
+static void forget_unlisted(struct opening *opening, const struct ha_seen_member *listed,
+                            size_t count)
+{
+    for (size_t i = 0; i < opening->count; i++) {
+        struct opening_member *member = &opening->members[i];
+        size_t j = 0;
+        while (j < count && (listed[j].id != member->member.id ||
+                             memcmp(listed[j].uuid, member->member.uuid, HA_UUID_BYTES) != 0))
+            j++;
+        member->unlisted = j == count && !member->in_set && !member->has_log;
+    }
+}
+
 void opening_members(struct opening *opening, const struct ha_seen_member *members, size_t count,
                      uint32_t nameservers_answered)
 {
@@ -203,7 +238,11 @@ void opening_members(struct opening *opening, const struct ha_seen_member *membe
     if (waits) {
         for (size_t i = 0; i < count; i++)
             take_listed(opening, &members[i]);
-        opening->nameservers_answered = nameservers_answered;
+        /* Only when as many answered as ever: the one that listed it is among them. */
+        if (nameservers_answered > 0 && nameservers_answered >= opening->nameservers_answered) {
+            forget_unlisted(opening, members, count);
+            opening->nameservers_answered = nameservers_answered;
+        }
     }
     lock_release(&opening->lock);
     if (waits)

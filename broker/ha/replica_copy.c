@@ -281,6 +281,8 @@ static int64_t count(struct chunk *c)
     lock_acquire(&replica->lock);
     replica->backoff_ms = 0;
     replica->window_bytes += c->call->payload_size;
+    replica->source.log_end = c->body->appended;
+    replica->source.flushed = c->body->flushed;
     int64_t took_ns = now_ns - replica->window_ns;
     if (took_ns >= ms_to_ns(1000)) {
         replica->rate = (double)replica->window_bytes * 1e9 / (double)took_ns;
@@ -316,10 +318,19 @@ static enum copied copy(struct chunk *c)
     return copied;
 }
 
+/* All changes of progress that the source had when it answered: else it goes on as fast as
+ * consumers commit there. */
+static bool is_last_progress(const Tern__Wire__HaTables *tables)
+{
+    return !needs_disk(tables) && tables->n_progress < HA_PROGRESS_MAX &&
+           tables->n_locks < HA_PROGRESS_MAX;
+}
+
 /* A take has everything when the source had nothing more to say. */
 static bool has_all(const struct chunk *c)
 {
-    return c->session.recover && c->session.from >= c->session.goal && !c->body->tables &&
+    return c->session.recover && c->session.from >= c->session.goal &&
+           (!c->body->tables || is_last_progress(c->body->tables)) &&
            (c->session.tables_only || c->call->payload_size == 0);
 }
 

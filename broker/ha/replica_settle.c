@@ -26,10 +26,13 @@ static void set_unfit(struct replica *replica)
     lock_release(&replica->lock);
 }
 
-static void count_cut(struct replica *replica, const struct store_cut *cut)
+/* What was confirmed of it goes, too: other bytes come to its place. */
+static void count_cut(struct replica *replica, const struct store_cut *cut, int64_t kept)
 {
     lock_acquire(&replica->lock);
     replica->cut_bytes += (uint64_t)cut->cut_bytes;
+    if (replica->confirmed > kept)
+        replica->confirmed = kept;
     lock_release(&replica->lock);
 }
 
@@ -78,7 +81,7 @@ static enum tern_code cut(struct replica *replica, int64_t at, struct store_cut 
     code = store_cut(replica->store, at, true, result, err);
     if (code != TERN_OK)
         return error_prefix(err, code, "cutting the log at %" PRId64, at);
-    count_cut(replica, result);
+    count_cut(replica, result, result->at);
     note_cut(replica, result->at);
     log_warn(replica->env->log, "log_cut",
              "source=%s at=%" PRId64 " bytes=%" PRId64 " records=%" PRId64
@@ -107,9 +110,6 @@ static enum tern_code give_up_offsets(struct replica *replica, const struct repl
     tables->own(tables->arg, &own);
     replica->foreign_until = own.progress;
     replica->life = 0;
-    lock_acquire(&replica->lock);
-    replica->confirmed = 0;
-    lock_release(&replica->lock);
     return code;
 }
 
@@ -123,7 +123,7 @@ static enum tern_code reset(struct replica *replica, const struct replica_plan *
     code = store_reset(replica->store, plan->at, &result, err);
     if (code != TERN_OK)
         return error_prefix(err, code, "beginning the log at %" PRId64, plan->at);
-    count_cut(replica, &result);
+    count_cut(replica, &result, 0);
     log_warn(replica->env->log, "store_reset",
              "source=%s begins_at=%" PRId64 " bytes=%" PRId64 " saved_as=%s cause=\"%s\"",
              replica->greeted.address, plan->at, result.cut_bytes, result.saved_as,

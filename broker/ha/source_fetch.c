@@ -137,13 +137,15 @@ static void answer(struct source *source, struct fetch *fetch, const struct look
     }
     session->fetching = false;
     session->sent = fetch->from + (int64_t)looked->got;
-    session->told_confirmed = source->confirmed;
+    /* Under written visibility whatever the member has may be seen there: no news will follow. */
+    bool all = !source->ha->confirmed_visibility;
+    session->told_confirmed = all ? INT64_MAX : source->confirmed;
     if (looked->tables) {
         session->tables_held = fetch->held;
         session->tables_ns = now_ns;
     }
     note_rate(session, looked->got, now_ns);
-    body.confirmed = source->confirmed;
+    body.confirmed = all ? looked->at.whole : source->confirmed;
     lock_release(&source->lock);
 
     body.from = fetch->from;

@@ -84,6 +84,13 @@ static inline enum tern_code check_queue(struct broker *broker, const struct top
                      config->name, count - 1);
 }
 
+/* Absent: the first one. */
+static inline struct offset_version version_from_wire(const Tern__Wire__OffsetVersion *version)
+{
+    return version ? (struct offset_version){version->epoch, version->counter}
+                   : (struct offset_version){0, 0};
+}
+
 /* Changes of tables and progress are the master's, while it is open: before, it may have to take
  * another copy's. */
 static inline enum tern_code check_master(struct broker *broker, struct tern_error *err)

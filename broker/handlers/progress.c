@@ -115,16 +115,10 @@ struct commits {
     struct tern_error err;
 };
 
-static struct offset_version version_of(const Tern__Wire__OffsetVersion *version)
-{
-    return version ? (struct offset_version){version->epoch, version->counter}
-                   : (struct offset_version){0, 0};
-}
-
 /* What can be wrong with a commit in itself; refuses the whole request. */
 static enum tern_code check_commit(const Tern__Wire__CommitOffset *commit, struct tern_error *err)
 {
-    struct offset_version version = version_of(commit->version);
+    struct offset_version version = version_from_wire(commit->version);
     enum tern_code code = topic_name_check(commit->topic.data, commit->topic.len, err);
     if (code)
         return code;
@@ -133,8 +127,9 @@ static enum tern_code check_commit(const Tern__Wire__CommitOffset *commit, struc
                          commit->queue_id, TOPIC_QUEUES_MAX - 1);
     if (commit->offset < 0)
         return error_set(err, TERN_INVALID, "offset %" PRId64 " is negative", commit->offset);
-    if (version.epoch > INT64_MAX || version.counter > INT64_MAX)
-        return error_set(err, TERN_INVALID, "version has a number above %" PRId64, INT64_MAX);
+    if (!offset_version_fits(version))
+        return error_set(err, TERN_INVALID, "version has a number above %" PRId64,
+                         OFFSET_VERSION_MAX);
     return TERN_OK;
 }
 
@@ -175,7 +170,7 @@ static enum tern_code commit_one(struct broker *broker, struct rpc_request *requ
 {
     const char *topic;
     struct topic_config config;
-    struct offset_version version = version_of(commit->version);
+    struct offset_version version = version_from_wire(commit->version);
     struct offset_version held_version = {0, 0};
     int64_t held = -1;
     int64_t max;

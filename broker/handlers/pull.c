@@ -20,6 +20,7 @@
 #include "broker/admin_lane.h"
 #include "broker/ha/ha.h"
 #include "broker/cold_lane.h"
+#include "broker/handlers/checks.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
 
@@ -91,9 +92,8 @@ static int64_t suggestion(const struct pull *pull, const struct store_get_result
     if (!result->beyond_memory || !result->want_end || !broker->config.slave_read_enable)
         return 0;
     int64_t id = ha_pick_slave(broker->ha, preferred, result->want_end);
-    if (id < 0 && preferred == GROUP_SLOW_BROKER_DEFAULT)
-        id = ha_pick_slave(broker->ha, -1, result->want_end);
-    return id < 0 ? 0 : id;
+    bool fits = id == preferred || preferred == GROUP_SLOW_BROKER_DEFAULT;
+    return id < 0 || !fits ? 0 : id;
 }
 
 /*
@@ -313,14 +313,11 @@ static bool check_subscription(struct pull *pull)
 static bool take_progress(struct pull *pull)
 {
     const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    struct offset_version version = {0, 0}, held_version;
+    struct offset_version version = version_from_wire(wanted->offset_version), held_version;
     int64_t held = 0, min, max;
 
     if (!wanted->has_commit && !wanted->offset_version)
         return true;
-    if (wanted->offset_version)
-        version =
-            (struct offset_version){wanted->offset_version->epoch, wanted->offset_version->counter};
     bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
                                &held, &held_version);
     store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
@@ -459,8 +456,7 @@ static bool version_stands(struct pull *pull)
         return true;
     bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
                                &held, &held_version);
-    struct offset_version version = {wanted->offset_version->epoch,
-                                     wanted->offset_version->counter};
+    struct offset_version version = version_from_wire(wanted->offset_version);
     if (offset_version_compare(version, held_version) >= 0)
         return true;
     store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
@@ -492,6 +488,9 @@ static bool check_numbers(struct rpc_request *request)
     else if (wanted->suspend_timeout_ms > SUSPEND_MAX_MS)
         rpc_reply_error(request, TERN_INVALID, "suspend_timeout_ms %" PRIu32 " is above %d",
                         wanted->suspend_timeout_ms, SUSPEND_MAX_MS);
+    else if (!offset_version_fits(version_from_wire(wanted->offset_version)))
+        rpc_reply_error(request, TERN_INVALID, "offset_version has a number above %" PRId64,
+                        OFFSET_VERSION_MAX);
     else
         return true;
     return false;

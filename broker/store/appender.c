@@ -163,7 +163,7 @@ static void build_run(struct appender *a, bool caller)
     run->starved = a->offsets_unknown && caller;
     if (run->starved)
         return; /* finding them out may have to wait for the disk: the task does it */
-    enum tern_code gate = gate_check(a->options.gate);
+    enum tern_code gate = gate_check_own(a->options.gate);
     if (!gate && a->frame.start != a->end)
         gate = TERN_SERVICE_NOT_AVAILABLE; /* a copy's log that ends inside a record */
     if (!gate && a->offsets_unknown)

@@ -148,6 +148,18 @@ static void mark_dirty(struct consume_queue *queue, int64_t start)
     lock_release(&queue->lock);
 }
 
+void queue_distrust(struct consume_queue *queue, int64_t offset)
+{
+    lock_acquire(&queue->lock);
+    bool in_files = queue->file_first >= 0;
+    queue->dirs_dirty |= in_files;
+    lock_release(&queue->lock);
+    if (!in_files)
+        return;
+    mark_dirty(queue, file_start_of(queue, offset));
+    queue_table_touch(queue->table, queue);
+}
+
 enum tern_code queue_write_raw(struct consume_queue *queue, int64_t offset, const uint8_t *raw,
                                uint32_t count)
 {

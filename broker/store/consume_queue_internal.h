@@ -132,6 +132,9 @@ bool queue_file_path(const struct consume_queue *queue, int64_t start, char out[
 /* Reads raw units of one file; *got is the number of whole units. NOT_FOUND: no such file. */
 MUST_CHECK enum tern_code queue_read_raw(struct consume_queue *queue, int64_t offset, uint8_t *raw,
                                          uint32_t count, bool nowait, uint32_t *got);
+/* Files from this offset on, and the folders, may hold what a process wrote that was killed before
+ * it synced: the next sync takes them, too. @locks none */
+void queue_distrust(struct consume_queue *queue, int64_t offset);
 /* Writes raw units at their place, creating files. @locks holds:io_lock */
 MUST_CHECK enum tern_code queue_write_raw(struct consume_queue *queue, int64_t offset,
                                           const uint8_t *raw, uint32_t count);

@@ -3,7 +3,9 @@
  *
  * Unsynced pages of a queue's file may be lost, kept, or lost in the middle only, so nothing that
  * the log can say again is believed: each unit is compared with what stands there and rewritten
- * when it differs. After replaying once, replaying again changes nothing.
+ * when it differs. After replaying once, replaying again changes nothing. What stands there already
+ * is synced with the next sync, too: who wrote it may have been killed before doing so, and then
+ * nobody else knows.
  *
  * Offsets of one queue name can begin again: a topic is deleted and created anew while the log
  * keeps the records of its first life. The physical offset tells the lives apart:
@@ -129,6 +131,7 @@ enum tern_code consume_queue_replay(struct consume_queue *queue, int64_t offset,
                                     const struct queue_unit *units, uint32_t count)
 {
     enum tern_code code = TERN_OK;
+    queue_distrust(queue, offset);
     while (count > 0 && code == TERN_OK) {
         uint32_t n = count;
         switch (next_step(queue, offset, units, &n)) {

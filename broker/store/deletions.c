@@ -10,8 +10,10 @@
  * place, so what is seen is always durable. The highest position answers nearly every question,
  * since dispatch works at the log's end.
  *
- * Invariants: one entry a topic; positions of a topic only grow, but for a cut; the version grows
- * with each change, or is the source's.
+ * Invariants: one entry a topic; positions of a topic only grow, but for a log that has lost its
+ * tail; the version grows with each change, or is the source's. A new one is at least the wall
+ * clock, so that two copies which changed their lists apart do not hold different ones under one
+ * version.
  *
  * Threads: questions from any, under a lock that nothing else is taken with; changes one at a time,
  * which holding the append token sees to. Failure modes: the file's; nothing is changed then.
@@ -21,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/durable_file.h"
 #include "base/fs.h"
 #include "base/json.h"
@@ -85,6 +88,18 @@ static void row_put(struct row *row, const char *topic, int64_t position)
         row->items[at].position = position;
     if (row->highest < row->items[at].position)
         row->highest = row->items[at].position;
+}
+
+/* Lowers a position, too. */
+static void row_set(struct row *row, const char *topic, int64_t position)
+{
+    bool found = false;
+    row_put(row, topic, position);
+    row->items[row_place(row, topic, strlen(topic), &found)].position = position;
+    row->highest = 0;
+    for (size_t i = 0; i < row->count; i++)
+        if (row->highest < row->items[i].position)
+            row->highest = row->items[i].position;
 }
 
 static bool is_valid(const char *topic, int64_t position)
@@ -196,7 +211,10 @@ static enum tern_code copy_row(const struct deletions *d, int64_t log_min, int64
         if (item->position > log_min && item->position <= most)
             row_put(row, item->topic, item->position);
     }
+    int64_t wall_ms = clock_wall_ms(d->env->clock);
     row->version = d->row->version + 1;
+    if (wall_ms > 0 && row->version < (uint64_t)wall_ms)
+        row->version = (uint64_t)wall_ms;
     return TERN_OK;
 }
 
@@ -245,7 +263,7 @@ enum tern_code deletions_merge(struct deletions *d, const struct store_deletion 
         return code;
     for (size_t i = 0; i < count; i++)
         if (list[i].position > log_min)
-            row_put(row, list[i].topic, list[i].position);
+            row_set(row, list[i].topic, list[i].position);
     row->version = version;
     if (row->count > DELETIONS_MAX)
         return too_many(d, row, err);
@@ -264,6 +282,22 @@ enum tern_code deletions_cut(struct deletions *d, int64_t at, int64_t log_min, b
         return TERN_OK;
     enum tern_code code = copy_row(d, log_min, at, 0, &row, err);
     return code ? code : commit(d, row, err);
+}
+
+enum tern_code deletions_end(struct deletions *d, int64_t end, int64_t log_min,
+                             struct tern_error *err)
+{
+    struct row *row;
+    if (d->row->highest <= end)
+        return TERN_OK;
+    enum tern_code code = copy_row(d, log_min, INT64_MAX, 0, &row, err);
+    if (code)
+        return code;
+    for (size_t i = 0; i < row->count; i++)
+        if (row->items[i].position > end)
+            row->items[i].position = end;
+    row->highest = end;
+    return commit(d, row, err);
 }
 
 enum tern_code deletions_clear(struct deletions *d, struct tern_error *err)

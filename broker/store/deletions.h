@@ -37,7 +37,7 @@ bool deletions_cover(struct deletions *deletions, const void *topic, size_t topi
  *
  * note: the topic is deleted at this position. merge: takes another's list and version, keeping own
  * entries that it does not have. cut: forgets those beyond `at`; *removed says whether there were
- * any. clear: forgets all.
+ * any. end: those beyond `end` come to lie there. clear: forgets all.
  */
 MUST_CHECK enum tern_code deletions_note(struct deletions *deletions, const char *topic,
                                          int64_t position, int64_t log_min, struct tern_error *err);
@@ -47,6 +47,8 @@ MUST_CHECK enum tern_code deletions_merge(struct deletions *deletions,
                                           struct tern_error *err);
 MUST_CHECK enum tern_code deletions_cut(struct deletions *deletions, int64_t at, int64_t log_min,
                                         bool *removed, struct tern_error *err);
+MUST_CHECK enum tern_code deletions_end(struct deletions *deletions, int64_t end, int64_t log_min,
+                                        struct tern_error *err);
 MUST_CHECK enum tern_code deletions_clear(struct deletions *deletions, struct tern_error *err);
 
 /* As store_deletions(), without those at or before log_min. @thread any */

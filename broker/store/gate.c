@@ -20,6 +20,7 @@ void gate_init(struct gate *gate, const struct env *env, const struct store_obse
     atomic_init(&gate->latch_state, GATE_OPEN);
     gate->latch_code = TERN_OK;
     gate->latch_text[0] = 0;
+    atomic_init(&gate->closed, false);
     atomic_init(&gate->disk_full, false);
     atomic_init(&gate->queues_full, false);
     atomic_init(&gate->disk_ratio, -1.0);
@@ -35,6 +36,12 @@ enum tern_code gate_check(const struct gate *gate)
         atomic_load_explicit(&gate->queues_full, memory_order_relaxed))
         return TERN_NO_SPACE;
     return TERN_OK;
+}
+
+enum tern_code gate_check_own(const struct gate *gate)
+{
+    return atomic_load_explicit(&gate->closed, memory_order_acquire) ? TERN_SERVICE_NOT_AVAILABLE
+                                                                     : gate_check(gate);
 }
 
 void gate_latch(struct gate *gate, enum tern_code code, const char *text)

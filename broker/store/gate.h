@@ -2,6 +2,7 @@
  * The gate: whether the store lets appends in, and if not, why. One per store, asked by the append
  * token's holder, set by whoever finds the fault. Internal to the store.
  *
+ *   open ──► closed ──► open          the log is, or becomes, a copy of another's
  *   open ──► full ──► open            disk above the warning ratio: cleared by itself when below
  *     └────────┴────► latched         a failed write, sync or repair of our own files: until the
  * next start
@@ -25,6 +26,7 @@ struct gate {
     _Atomic int latch_state;   /* enum gate_latch_state */
     enum tern_code latch_code; /* these two: written by the one that claimed, read when latched */
     char latch_text[GATE_TEXT_BYTES];
+    _Atomic bool closed; /* records of our own are not taken: store_set_appends() */
     _Atomic bool disk_full;
     _Atomic bool
         queues_full; /* consume queues or checkpoint found no room; set by the queue flusher */
@@ -36,6 +38,8 @@ void gate_init(struct gate *gate, const struct env *env, const struct store_obse
 
 /* TERN_OK, or what an append is refused with: SERVICE_NOT_AVAILABLE, NO_SPACE. @thread any */
 enum tern_code gate_check(const struct gate *gate);
+/* The same for records of our own, which a closed gate refuses; a copy's bytes it lets in. */
+enum tern_code gate_check_own(const struct gate *gate);
 
 /* Read-only for good. Only the first call counts; it calls observer.on_latched. @thread any @locks
  * none */

@@ -319,6 +319,16 @@ void store_queue_unref(struct consume_queue *queue)
     consume_queue_unref(queue);
 }
 
+void store_set_appends(struct store *store, bool open)
+{
+    atomic_store(&store->gate.closed, !open);
+    if (open || !store->appender)
+        return;
+    /* Whoever holds the token may have looked before: its run and its answers end with it. */
+    ENSURE(appender_hold(store->appender, false) == TERN_OK);
+    appender_let_go(store->appender);
+}
+
 void store_set_dispatch_limit(struct store *store, int64_t phys_off)
 {
     if (store->dispatcher)

@@ -348,6 +348,12 @@ uint64_t store_deletions_version(struct store *store);
 MUST_CHECK enum tern_code store_apply_deletions(struct store *store,
                                                 const struct store_deletion *list, size_t count,
                                                 uint64_t version, struct tern_error *err);
+/*
+ * Before a master's first write: a deletion beyond the end, whose place was lost with the tail of
+ * the log, counts up to the end; else messages of its topic's new life would be passed over there.
+ * Durable when it returns. @blocks on the disk
+ */
+MUST_CHECK enum tern_code store_end_deletions(struct store *store, struct tern_error *err);
 
 /* ---- looking after it ---- */
 
@@ -370,6 +376,14 @@ struct store_status {
     int64_t earliest_ms; /* store time of the first retained record, 0 when empty */
 };
 void store_status(struct store *store, struct store_status *out);
+
+/*
+ * Whether store_append() is served, which it is at first. Closed: once this has returned no record
+ * is written any more, and all that were are answered; what comes is SERVICE_NOT_AVAILABLE, while
+ * bytes are copied as ever. @blocks for the append under way @thread not within a callback of the
+ * store @locks none
+ */
+void store_set_appends(struct store *store, bool open);
 
 /*
  * How far the dispatcher may go (confirmed visibility); starts at INT64_MAX: as far as is appended.

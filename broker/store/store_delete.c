@@ -49,6 +49,16 @@ enum tern_code store_delete_topic(struct store *store, const char *topic, struct
     return code ? code : queue_table_discard(store->queues, moved, err);
 }
 
+enum tern_code store_end_deletions(struct store *store, struct tern_error *err)
+{
+    ENSURE(store->appender != NULL); /* not in a read-only store */
+    ENSURE(appender_hold(store->appender, false) == TERN_OK);
+    enum tern_code code = deletions_end(store->deletions, commit_log_end(store->log),
+                                        commit_log_min(store->log), err);
+    appender_let_go(store->appender);
+    return code;
+}
+
 struct store_deletion *store_deletions(struct store *store, size_t *count, uint64_t *version)
 {
     return deletions_copy(store->deletions, commit_log_min(store->log), count, version);

@@ -108,6 +108,9 @@ void store_refusal_text(struct store *store, enum tern_code code, char *out, siz
     else if (code == TERN_SERVICE_NOT_AVAILABLE && gate_latched(&store->gate))
         snprintf(out, size, "%s: the store is read-only until it is restarted: %s", store->root,
                  gate_latch_text(&store->gate));
+    else if (code == TERN_SERVICE_NOT_AVAILABLE && atomic_load(&store->gate.closed))
+        snprintf(out, size, "%s: the broker takes no messages now: it recovers, or is a slave",
+                 store->root);
     else if (code == TERN_TOO_LARGE)
         snprintf(out, size,
                  "records of one send do not fit into a segment of "

@@ -71,13 +71,21 @@ static void on_landed(struct rpc_call *call, void *arg)
     latch_set(pending->wire->env.sched, &pending->landed);
 }
 
-void wire_start(struct wire *wire, TernRequest *request, struct wire_pending *pending)
+void wire_start_within(struct wire *wire, TernRequest *request, const void *payload, size_t size,
+                       int64_t timeout_ms, struct wire_pending *pending)
 {
     struct rpc_call *call;
     *pending = (struct wire_pending){.wire = wire};
     latch_init(&pending->landed);
-    assert_ok(rpc_call_create(wire->peer, 0, &call));
-    rpc_call_start(call, request, 0, 4 * PATIENCE_MS, on_landed, pending);
+    assert_ok(rpc_call_create(wire->peer, size, &call));
+    if (size)
+        memcpy(rpc_call_payload(call), payload, size);
+    rpc_call_start(call, request, size, timeout_ms, on_landed, pending);
+}
+
+void wire_start(struct wire *wire, TernRequest *request, struct wire_pending *pending)
+{
+    wire_start_within(wire, request, NULL, 0, 4 * PATIENCE_MS, pending);
 }
 
 bool wire_wait(struct wire_pending *pending, int64_t limit_ms)

@@ -47,6 +47,9 @@ struct wire_pending {
     bool abandoned;        /* set before wire_close(): it frees its call itself */
 };
 void wire_start(struct wire *wire, TernRequest *request, struct wire_pending *pending);
+/* The same with a payload, for a client that waits timeout_ms. */
+void wire_start_within(struct wire *wire, TernRequest *request, const void *payload, size_t size,
+                       int64_t timeout_ms, struct wire_pending *pending);
 /* Whether it came within limit_ms. */
 bool wire_wait(struct wire_pending *pending, int64_t limit_ms);
 

@@ -70,10 +70,19 @@ int command_usage(const struct invocation *invocation, const char *fmt, ...) PRI
 
 /*
  * Brokers that -b ADDR or -c CLUSTER name: masters, or all. malloc'ed. false: said on stderr,
- * *status set.
+ * *status set. Sets whose master is away are said, too, and leave EXIT_NO in *status.
  */
 bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
                      size_t *count, int *status);
+/*
+ * Of a sorted list, moved to its front: the masters, for what changes something; a set without one
+ * is said on stderr and leaves EXIT_NO in *status. Or the lowest id of each set, for what is only
+ * looked at; that a slave speaks is said.
+ */
+size_t command_keep_masters(const struct invocation *invocation, struct admin_broker *brokers,
+                            size_t count, int *status);
+size_t command_keep_first(const struct invocation *invocation, struct admin_broker *brokers,
+                          size_t count);
 /* host:port with a port in 1..65535; whether the host is there shows when it is called. */
 bool command_is_address(const char *text);
 /*

@@ -138,9 +138,10 @@ static int run_progress(struct invocation *invocation)
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
     size_t count;
-    enum tern_code code = admin_brokers(invocation->admin, NULL, true, &brokers, &count, &err);
+    enum tern_code code = admin_brokers(invocation->admin, NULL, false, &brokers, &count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
+    count = command_keep_first(invocation, brokers, count);
     int status = group ? progress_of_group(invocation, group, brokers, count)
                        : progress_of_all(invocation, brokers, count);
     free(brokers);

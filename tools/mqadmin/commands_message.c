@@ -129,9 +129,10 @@ static int run_by_key(struct invocation *invocation)
         !option_number(invocation, "maxNum", 1, SHOWN_MAX, SHOWN_MAX, &most))
         return EXIT_USAGE;
     enum tern_code code = admin_topic_brokers(invocation->admin, option_value(invocation, "topic"),
-                                              true, &brokers, &count, &err);
+                                              false, &brokers, &count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
+    count = command_keep_first(invocation, brokers, count);
     table_init(&table, columns, keys);
     for (size_t i = 0; i < count; i++) {
         code = query_broker(invocation, &brokers[i], &table, begin_ms, end_ms, most, &err);

@@ -68,11 +68,12 @@ static int run_delete_topic(struct invocation *invocation)
     const char *cluster = option_value(invocation, "clusterName");
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
-    size_t count;
+    size_t count, deleted = 0;
     int status = EXIT_DONE;
-    enum tern_code code = admin_brokers(invocation->admin, cluster, true, &brokers, &count, &err);
+    enum tern_code code = admin_brokers(invocation->admin, cluster, false, &brokers, &count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
+    count = command_keep_masters(invocation, brokers, count, &status);
     for (size_t i = 0; i < count; i++) {
         Tern__Wire__DeleteTopicRequest body = TERN__WIRE__DELETE_TOPIC_REQUEST__INIT;
         TernRequest request = TERN__WIRE__REQUEST__INIT;
@@ -81,9 +82,12 @@ static int run_delete_topic(struct invocation *invocation)
         request.delete_topic = &body;
         code =
             admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
-        if (code != TERN_OK)
+        deleted += code == TERN_OK;
+        if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
             status = command_fail(invocation, code, &err);
     }
+    if (code == TERN_TOPIC_NOT_EXIST && deleted == 0 && status == EXIT_DONE)
+        status = command_fail(invocation, code, &err); /* else an earlier try did some of it */
     free(brokers);
     Tern__Wire__DeleteTopicRouteRequest body = TERN__WIRE__DELETE_TOPIC_ROUTE_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
@@ -259,9 +263,10 @@ static int run_topic_status(struct invocation *invocation)
     struct table table;
     size_t count;
     enum tern_code code =
-        admin_topic_brokers(invocation->admin, topic, true, &brokers, &count, &err);
+        admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
+    count = command_keep_first(invocation, brokers, count);
     table_init(&table, columns, keys);
     for (size_t i = 0; code == TERN_OK && i < count; i++)
         code = add_queue_rows(invocation, &table, &brokers[i], topic, &err);

@@ -22,6 +22,52 @@ bool command_is_address(const char *text)
     return !*end && port > 0 && port <= 65535 && strlen(text) < ADDRESS_BYTES;
 }
 
+static bool begins_set(const struct admin_broker *brokers, size_t i)
+{
+    return i == 0 || strcmp(brokers[i].name, brokers[i - 1].name) != 0 ||
+           strcmp(brokers[i].cluster, brokers[i - 1].cluster) != 0;
+}
+
+size_t command_keep_masters(const struct invocation *invocation, struct admin_broker *brokers,
+                            size_t count, int *status)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (brokers[i].id != 0 && begins_set(brokers, i)) {
+            fprintf(stderr,
+                    "mqadmin %s: the master of %s is not registered: nothing was done there; "
+                    "repeat it when it is back\n",
+                    invocation->command->name, brokers[i].name);
+            *status = EXIT_NO;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if (brokers[i].id == 0)
+            brokers[kept++] = brokers[i];
+    return kept;
+}
+
+size_t command_keep_first(const struct invocation *invocation, struct admin_broker *brokers,
+                          size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        /* What lies before `kept` was moved there from a place that is no later. */
+        bool same = kept > 0 && !strcmp(brokers[i].name, brokers[kept - 1].name) &&
+                    !strcmp(brokers[i].cluster, brokers[kept - 1].cluster);
+        if (same)
+            continue;
+        if (brokers[i].id != 0)
+            fprintf(
+                stderr,
+                "mqadmin %s: the master of %s is not registered: this is what its slave %" PRId64
+                " at %s holds\n",
+                invocation->command->name, brokers[i].name, brokers[i].id, brokers[i].address);
+        brokers[kept++] = brokers[i];
+    }
+    return kept;
+}
+
 bool command_targets(struct invocation *invocation, bool masters_only, struct admin_broker **out,
                      size_t *count, int *status)
 {
@@ -39,9 +85,11 @@ bool command_targets(struct invocation *invocation, bool masters_only, struct ad
         return true;
     }
     enum tern_code code = admin_brokers(invocation->admin, option_value(invocation, "clusterName"),
-                                        masters_only, out, count, &err);
+                                        false, out, count, &err);
     if (code != TERN_OK)
         *status = command_fail(invocation, code, &err);
+    else if (masters_only)
+        *count = command_keep_masters(invocation, *out, *count, status);
     return code == TERN_OK;
 }
 

@@ -155,6 +155,7 @@ void source_world_init(struct source_world *w, enum ha_mode mode)
         .root_dir = WORLD_ROOT,
         .segment_bytes = WORLD_SEGMENT_BYTES,
         .insync = {.replicas = 1, .max_behind_ns = ms_to_ns(WORLD_MAX_BEHIND_MS)},
+        .confirmed_visibility = true,
         .store = (struct store *)&w->store,
         .tables = {.arg = w,
                    .fill = fill,

@@ -254,7 +254,9 @@ static void numbers_are_above_any_seen_and_never_reused(void **state)
     struct epochs *epochs = open_at(0, 0);
     epochs_seen(epochs, 41);
     epochs_seen(epochs, 7);
-    epochs_seen(epochs, UINT64_MAX); /* cannot be */
+    epochs_seen(epochs, UINT64_MAX);          /* cannot be */
+    epochs_seen(epochs, HA_EPOCH_NUMBER_MAX); /* would be the last one of this set */
+    epochs_seen(epochs, 42 + HA_EPOCH_LEAP_MAX);
     assert_ok(epochs_begin(epochs, 0, 0, &epoch, &err));
     assert_int_equal(epoch.number, 42);
     assert_ok(epochs_begin(epochs, 0, 500, &epoch, &err));
@@ -343,6 +345,10 @@ static void a_full_list_forgets_its_oldest(void **state)
     assert_int_equal(epochs_copy(epochs, list), EPOCHS_MAX);
     assert_int_equal(list[0].number, 2);
     assert_int_equal(list[EPOCHS_MAX - 1].number, EPOCHS_MAX + 1);
+    int64_t end = 0;
+    assert_true(epochs_find(epochs, 0, &epoch, &end)); /* its bytes can still be copied */
+    assert_int_equal(epoch.number, 2);
+    assert_int_equal(end, 20);
     epochs_close(epochs);
 }
 

@@ -315,6 +315,22 @@ static void a_parked_slave_learns_soon_of_a_confirmed_end(void **state)
     slave_take(&w, &s, ask);
 }
 
+/* Under written visibility a slave may show what it has: it is told the end, with the bytes. */
+static void slave_of_a_written_set_may_show_all_it_has(void **state)
+{
+    (void)state;
+    w.ha.confirmed_visibility = false;
+    struct fake_ask *ask = join();
+    world_append(&w, 30);
+    assert_int_equal(fake_ask_code(ask), TERN__WIRE__CODE__SUCCESS);
+    assert_int_equal(ask->response->ha_fetch->confirmed, WORLD_END + 30);
+    ask = acknowledge(ask);
+    world_pass_ms(&w, 500); /* no news beside bytes */
+    assert_int_equal(fake_ask_code(ask), -1);
+    world_pass_ms(&w, 500);
+    slave_take(&w, &s, ask);
+}
+
 static void a_parked_slave_learns_of_what_others_have_confirmed(void **state)
 {
     (void)state;
@@ -515,6 +531,7 @@ int main(void)
         T(any_failed_call_is_made_up_for),
         T(with_sync_flush_a_report_acknowledges_what_was_flushed),
         T(a_parked_slave_learns_soon_of_a_confirmed_end),
+        T(slave_of_a_written_set_may_show_all_it_has),
         T(a_parked_slave_learns_of_what_others_have_confirmed),
         T(a_report_may_be_overtaken_by_a_fetch_but_may_not_lie),
         T(a_report_with_what_is_the_sources_is_refused),

@@ -132,6 +132,52 @@ static void async_flush_loses_only_its_interval(void **state)
     }
 }
 
+/* Written by a process that was killed before it synced, over several files of each queue. */
+static void begin_after_a_kill(struct world *w, uint64_t seed)
+{
+    world_init(w, seed);
+    w->options.sync_flush = true;
+    w->options.queue_file_bytes = 8 * QUEUE_UNIT_BYTES;
+    world_open(w);
+    for (int i = 0; i < 100; i++)
+        world_append_ok(w, i % WORLD_QUEUES, 100, 1);
+    world_run(w, 3000); /* the tails are written */
+    world_process_crash(w);
+    world_open(w);
+}
+
+static void queues_of_a_killed_process_are_synced_by_a_clean_stop(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct world w;
+        begin_after_a_kill(&w, seed);
+        world_close(&w);
+        world_power_loss(&w, (enum sim_torn)(seed % 4));
+        world_open(&w);
+        world_check(&w);
+        world_close(&w);
+        world_fini(&w);
+    }
+}
+
+static void queues_of_a_killed_process_are_synced_before_the_checkpoint(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct world w;
+        begin_after_a_kill(&w, seed);
+        world_append_ok(&w, 0, 100, 1);
+        world_run(&w, 65000); /* with a thorough round */
+        world_append_ok(&w, 1, 100, 1);
+        world_power_loss(&w, (enum sim_torn)(seed % 4));
+        world_open(&w);
+        world_check(&w);
+        world_close(&w);
+        world_fini(&w);
+    }
+}
+
 /* ---- every call fails once ---- */
 
 /* A life of a store under a fault; false when the fault's number was never reached. */
@@ -256,6 +302,8 @@ int main(void)
         cmocka_unit_test(power_loss_with_sync_flush_loses_nothing_acknowledged),
         cmocka_unit_test(power_loss_with_async_flush_always_recovers),
         cmocka_unit_test(async_flush_loses_only_its_interval),
+        cmocka_unit_test(queues_of_a_killed_process_are_synced_by_a_clean_stop),
+        cmocka_unit_test(queues_of_a_killed_process_are_synced_before_the_checkpoint),
         cmocka_unit_test(each_failing_call_loses_nothing_acknowledged),
         cmocka_unit_test(each_full_disk_loses_nothing_acknowledged),
         cmocka_unit_test(late_full_disk_of_a_queue_latches),

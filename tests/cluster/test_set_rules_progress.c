@@ -1,0 +1,420 @@
+/*
+ * The rules of replication about consumers' progress and the tables beside the log, one test each.
+ * SIM_LOG=1 prints the log.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "tests/cluster/set_world.h"
+
+static struct world world;
+
+static const struct offset_version NO_VERSION = {0, 0};
+
+static void begin(uint64_t seed, int32_t role)
+{
+    world_prepare(&world, seed);
+    world.master->config.role = role;
+    world_start(&world);
+}
+
+struct held {
+    enum tern_code code;
+    int64_t offset;
+    struct offset_version version;
+};
+
+static struct held held_at(struct sim_node *node, int32_t queue_id)
+{
+    struct held held;
+    held.code = world_query(&world, node, WORLD_GROUP, queue_id, &held.offset, &held.version);
+    return held;
+}
+
+static void commit(struct sim_node *node, int64_t offset, struct offset_version version)
+{
+    assert_int_equal(world_commit(&world, node, WORLD_GROUP, 0, offset, version), TERN_OK);
+}
+
+static void restart_master(void)
+{
+    node_start(world.master);
+    assert_true(world_await(&world, world_in_sync, 40000));
+}
+
+/* ---- versions ---- */
+
+/* Within a version, stored is the maximum: a late, lower commit changes nothing, at either. */
+static void stored_is_the_maximum_of_a_version(void **state)
+{
+    (void)state;
+    begin(1, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 40, NO_VERSION);
+    commit(world.master, 12, NO_VERSION);
+    assert_int_equal(held_at(world.master, 0).offset, 40);
+    node_kill(world.master);
+    commit(world.slave, 20, NO_VERSION);
+    assert_int_equal(held_at(world.slave, 0).offset, 40);
+    commit(world.slave, 45, NO_VERSION);
+    restart_master();
+    assert_int_equal(held_at(world.master, 0).offset, 45);
+    world_end(&world);
+}
+
+/* After a reset a pull with the older version gets (version, offset) and no messages, a commit with
+ * it is refused, at the master and at its slave. */
+static void older_versions_are_told_and_refused(void **state)
+{
+    (void)state;
+    begin(2, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 40, NO_VERSION);
+    assert_int_equal(world_reset(&world, world.master, WORLD_GROUP, 0, 7), TERN_OK);
+    struct sim_node *nodes[2] = {world.master, world.slave};
+    for (int i = 0; i < 2; i++) {
+        struct held held = held_at(nodes[i], 0);
+        assert_int_equal(held.offset, 7);
+        assert_true(offset_version_compare(held.version, NO_VERSION) > 0);
+        struct world_pull pull = world_pull(&world, nodes[i], 0, 40, NO_VERSION);
+        assert_int_equal(pull.code, TERN_OFFSET_VERSION_OLD);
+        assert_int_equal(pull.count, 0);
+        assert_true(pull.has_version && pull.committed == 7);
+        assert_int_equal(offset_version_compare(pull.version, held.version), 0);
+        assert_int_equal(world_commit(&world, nodes[i], WORLD_GROUP, 0, 45, NO_VERSION),
+                         TERN_OFFSET_VERSION_OLD);
+        assert_int_equal(held_at(nodes[i], 0).offset, 7);
+        assert_int_equal(world_pull(&world, nodes[i], 0, 7, held.version).code, TERN_OK);
+    }
+    world_end(&world);
+}
+
+/* A client adopts a higher version only together with the broker's offset: a running consumer reads
+ * again from there, each message, and no late commit of the old window undoes the reset. */
+static void consumer_adopts_a_reset_with_its_offset(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        begin(seed, ROLE_SYNC_MASTER);
+        world_consume(&world);
+        world_put_some(&world, 0, 100);
+        assert_true(world_await(&world, world_all_received, 5000));
+        assert_int_equal(world_reset(&world, world.master, WORLD_GROUP, 0, 30), TERN_OK);
+        if (seed % 2) /* the news comes by the pull, from the slave */
+            node_kill(world.master);
+        world_run_ms(&world, 30000);
+        for (uint32_t i = 0; i < 100; i++)
+            assert_int_equal(world.inbox.times[i], i < 30 ? 1 : 2);
+        if (seed % 2)
+            restart_master();
+        world_run_ms(&world, 10000);
+        assert_int_equal(held_at(world.master, 0).offset, 100);
+        world_end(&world);
+    }
+}
+
+/* Resets only on a writable master: no slave, and no recovering master, takes one. */
+static void resets_only_on_a_writable_master(void **state)
+{
+    (void)state;
+    begin(3, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 40, NO_VERSION);
+    assert_int_not_equal(world_reset(&world, world.slave, WORLD_GROUP, 0, 7), TERN_OK);
+    node_kill(world.master);
+    assert_int_not_equal(world_reset(&world, world.slave, WORLD_GROUP, 0, 7), TERN_OK);
+    node_kill(world.slave);
+    node_start(world.master);
+    assert_int_not_equal(world_reset(&world, world.master, WORLD_GROUP, 0, 7), TERN_OK);
+    node_start(world.slave);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    assert_int_equal(held_at(world.master, 0).offset, 40);
+    world_end(&world);
+}
+
+/* A version is (epoch number, counter): a reset made after a fail-over is above one made before. */
+static void resets_of_later_epochs_are_higher(void **state)
+{
+    (void)state;
+    begin(4, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 5, NO_VERSION);
+    struct offset_version last = NO_VERSION;
+    for (int64_t life = 0; life < 4; life++) {
+        assert_int_equal(world_reset(&world, world.master, WORLD_GROUP, 0, 10 + life), TERN_OK);
+        struct held held = held_at(world.master, 0);
+        assert_int_equal(held.offset, 10 + life);
+        assert_true(offset_version_compare(held.version, last) > 0);
+        last = held.version;
+        node_power_off(world.master, (enum sim_torn)life);
+        restart_master();
+        assert_int_equal(held_at(world.master, 0).offset, 10 + life);
+        assert_true(offset_version_compare(held_at(world.master, 0).version, last) >= 0);
+    }
+    world_end(&world);
+}
+
+/* ---- merging ---- */
+
+/* MD-07. Copies merge in both directions: what was consumed at the slave while the master was away
+ * is not taken back by it, and nothing comes twice. */
+static void returning_master_does_not_take_progress_back(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        begin(seed, seed % 2 ? ROLE_SYNC_MASTER : ROLE_ASYNC_MASTER);
+        world_consume(&world);
+        world_put_some(&world, 0, 100);
+        assert_true(world_await(&world, world_in_step, 5000));
+        node_power_off(world.master, (enum sim_torn)(seed % 4));
+        assert_true(world_await(&world, world_all_received, 5000));
+        world_run_ms(&world, 12000);
+        assert_int_equal(held_at(world.slave, 0).offset, 100);
+        tern_push_consumer_destroy(world.consumer);
+        restart_master();
+        assert_int_equal(held_at(world.master, 0).offset, 100);
+        uint32_t before = world.inbox.count;
+        world_consume(&world);
+        world_run_ms(&world, 10000);
+        assert_int_equal(world.inbox.count, before);
+        world_end(&world);
+    }
+}
+
+/* The higher version goes before the higher offset: a reset that the slave has is not undone by a
+ * commit of the version before, wherever that was made. */
+static void higher_version_goes_before_the_higher_offset(void **state)
+{
+    (void)state;
+    begin(5, ROLE_ASYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 20, NO_VERSION);
+    world_run_ms(&world, 1000);
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    assert_int_equal(world_reset(&world, world.master, WORLD_GROUP, 0, 5), TERN_OK);
+    (void)world_commit(&world, world.slave, WORLD_GROUP, 0, 48, NO_VERSION);
+    assert_int_equal(held_at(world.slave, 0).offset, 48);
+    sim_net_heal_all(world.cluster.net);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    world_run_ms(&world, 2000);
+    assert_int_equal(held_at(world.master, 0).offset, 5);
+    assert_int_equal(held_at(world.slave, 0).offset, 5);
+    world_end(&world);
+}
+
+/* A SYNC_MASTER answers a commit after the in-sync set has it: what was answered survives. */
+static void answered_commits_survive_the_master(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        begin(seed, ROLE_SYNC_MASTER);
+        world_put_some(&world, 0, 50);
+        int64_t last = (int64_t)(5 + seed * 3 % 40);
+        for (int64_t offset = 1; offset <= last; offset++)
+            commit(world.master, offset, NO_VERSION);
+        sim_net_crash(world.cluster.net, world.master->host);
+        assert_int_equal(held_at(world.slave, 0).offset, last);
+        node_power_off(world.master, (enum sim_torn)(seed % 4));
+        restart_master();
+        assert_int_equal(held_at(world.master, 0).offset, last);
+        world_end(&world);
+    }
+}
+
+/* …and without the others it says that it is not promised. */
+static void commit_that_the_set_lacks_is_not_promised(void **state)
+{
+    (void)state;
+    begin(6, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    assert_int_not_equal(world_commit(&world, world.master, WORLD_GROUP, 0, 30, NO_VERSION),
+                         TERN_OK);
+    sim_net_heal_all(world.cluster.net);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    world_end(&world);
+}
+
+/* ---- who decides ---- */
+
+/* OF-04. A slave never answers "no progress" but PROGRESS_UNKNOWN: nobody starts from there. */
+static void slave_never_says_that_there_is_no_progress(void **state)
+{
+    (void)state;
+    begin(7, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    assert_int_equal(held_at(world.master, 0).code, TERN_QUERY_NOT_FOUND);
+    assert_int_equal(held_at(world.slave, 0).code, TERN_PROGRESS_UNKNOWN);
+    node_kill(world.master);
+    world_run_ms(&world, 120000);
+    assert_int_equal(held_at(world.slave, 0).code, TERN_PROGRESS_UNKNOWN);
+    world_consume(&world); /* a new group: where it begins is the master's to say */
+    world_run_ms(&world, 20000);
+    assert_int_equal(world.inbox.count, 0);
+    assert_int_equal(held_at(world.slave, 0).code, TERN_PROGRESS_UNKNOWN);
+    restart_master();
+    assert_true(world_await(&world, world_all_received, 20000));
+    assert_int_equal(world.inbox.count, 50);
+    world_end(&world);
+}
+
+/* A master that came back answers offset queries only after merging its slaves' offsets. */
+static void returned_master_answers_queries_after_merging(void **state)
+{
+    (void)state;
+    for (int sync = 0; sync < 2; sync++) {
+        begin(8, sync ? ROLE_SYNC_MASTER : ROLE_ASYNC_MASTER);
+        world_put_some(&world, 0, 50);
+        commit(world.master, 10, NO_VERSION);
+        world_run_ms(&world, 1000);
+        node_kill(world.master);
+        commit(world.slave, 45, NO_VERSION);
+        assert_int_equal(held_at(world.slave, 0).offset, 45);
+        sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+        node_start(world.master);
+        world_run_ms(&world, 20000);
+        assert_int_equal(held_at(world.master, 0).code, TERN_PROGRESS_UNKNOWN);
+        assert_int_equal(held_at(world.master, 1).code, TERN_PROGRESS_UNKNOWN);
+        sim_net_heal_all(world.cluster.net);
+        assert_true(world_await(&world, world_in_sync, 20000));
+        assert_int_equal(held_at(world.master, 0).offset, 45);
+        assert_int_equal(held_at(world.master, 1).code, TERN_QUERY_NOT_FOUND);
+        world_end(&world);
+    }
+}
+
+/* …if none answers, after recoverFromSlaveTimeout, though it stays read-only. */
+static void returned_master_answers_queries_after_the_time_out(void **state)
+{
+    (void)state;
+    begin(9, ROLE_SYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 10, NO_VERSION);
+    node_kill(world.master);
+    node_kill(world.slave);
+    node_start(world.master);
+    world_run_ms(&world, 28000);
+    assert_int_equal(held_at(world.master, 0).code, TERN_PROGRESS_UNKNOWN);
+    world_run_ms(&world, 3000);
+    assert_int_equal(world_state(world.master), TERN__WIRE__HA_STATE__HA_RECOVERING);
+    assert_int_equal(held_at(world.master, 0).offset, 10);
+    world_end(&world);
+}
+
+/* ---- topics ---- */
+
+/* MD-05. Deleting a topic raises versions (a tombstone): after re-creation the slave has the new
+ * life only, and no old offset or commit comes back. */
+static void deleted_topic_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        begin(seed, ROLE_SYNC_MASTER);
+        world_put_some(&world, 0, 100);
+        commit(world.master, 100, NO_VERSION);
+        assert_true(world_await(&world, world_in_step, 5000));
+        if (seed % 2) /* it hears of both at once, later */
+            sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+        assert_int_equal(world_delete_topic(&world, WORLD_TOPIC), TERN_OK);
+        assert_int_equal(world_create_topic(&world, WORLD_TOPIC), TERN_OK);
+        for (int i = 0; i < 10; i++)
+            (void)world_put_to(&world, world.master, 0, WORLD_MARK_BYTES, 100);
+        sim_net_heal_all(world.cluster.net);
+        assert_true(world_await(&world, world_in_sync, 20000));
+        assert_int_equal(world_commit(&world, world.master, WORLD_GROUP, 0, 10, NO_VERSION),
+                         TERN_OFFSET_VERSION_OLD);
+        node_kill(world.master);
+        int64_t min, max;
+        store_queue_range(world.slave->broker->store, WORLD_TOPIC, 0, &min, &max);
+        assert_int_equal(min, 0);
+        assert_int_equal(max, 10);
+        world_check_readable(&world, world.slave, 0);
+        assert_int_equal(held_at(world.slave, 0).code, TERN_PROGRESS_UNKNOWN);
+        assert_int_not_equal(world_commit(&world, world.slave, WORLD_GROUP, 0, 100, NO_VERSION),
+                             TERN_OK);
+        node_power_off(world.slave, (enum sim_torn)(seed % 4));
+        node_start(world.slave);
+        store_queue_range(world.slave->broker->store, WORLD_TOPIC, 0, &min, &max);
+        assert_int_equal(max, 10);
+        restart_master();
+        assert_int_equal(world_queue_end(world.master, 0), 10);
+        assert_int_equal(held_at(world.master, 0).code, TERN_QUERY_NOT_FOUND);
+        world_end(&world);
+    }
+}
+
+/* MD-01. The slave's tables change as a whole: a topic is never missing for a moment. */
+static void slaves_tables_are_replaced_as_a_whole(void **state)
+{
+    (void)state;
+    char name[32];
+    begin(10, ROLE_SYNC_MASTER);
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "Topic%d", i);
+        assert_int_equal(world_create_topic(&world, name), TERN_OK);
+        for (int step = 0; step < 40; step++) {
+            assert_true(world_has_topic(world.slave, WORLD_TOPIC));
+            (void)sim_run_one(world.cluster.sim.sched);
+        }
+    }
+    world_run_ms(&world, 1000);
+    node_kill(world.master);
+    node_power_off(world.slave, SIM_TORN_UNORDERED);
+    node_start(world.slave);
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "Topic%d", i);
+        assert_true(world_has_topic(world.slave, name));
+    }
+    world_end(&world);
+}
+
+/* MD-04. What the slave took is durable: alone after the loss of both it has topics, groups,
+ * progress and messages. */
+static void slave_started_alone_has_the_tables(void **state)
+{
+    (void)state;
+    begin(11, ROLE_SYNC_MASTER);
+    world_consume(&world);
+    world_put_some(&world, 0, 20);
+    assert_true(world_await(&world, world_all_received, 5000));
+    world_run_ms(&world, 12000);
+    node_power_off(world.slave, SIM_TORN_NONE);
+    node_kill(world.master);
+    node_start(world.slave);
+    struct group_config group;
+    assert_true(world_has_topic(world.slave, WORLD_TOPIC));
+    assert_true(groups_find(world.slave->broker->groups, WORLD_GROUP, strlen(WORLD_GROUP), &group));
+    assert_int_equal(held_at(world.slave, 0).offset, 20);
+    assert_int_equal(world_pull(&world, world.slave, 0, 0, NO_VERSION).count, 20);
+    world_end(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stored_is_the_maximum_of_a_version),
+        cmocka_unit_test(older_versions_are_told_and_refused),
+        cmocka_unit_test(consumer_adopts_a_reset_with_its_offset),
+        cmocka_unit_test(resets_only_on_a_writable_master),
+        cmocka_unit_test(resets_of_later_epochs_are_higher),
+        cmocka_unit_test(returning_master_does_not_take_progress_back),
+        cmocka_unit_test(higher_version_goes_before_the_higher_offset),
+        cmocka_unit_test(answered_commits_survive_the_master),
+        cmocka_unit_test(commit_that_the_set_lacks_is_not_promised),
+        cmocka_unit_test(slave_never_says_that_there_is_no_progress),
+        cmocka_unit_test(returned_master_answers_queries_after_merging),
+        cmocka_unit_test(returned_master_answers_queries_after_the_time_out),
+        cmocka_unit_test(deleted_topic_leaves_nothing_behind),
+        cmocka_unit_test(slaves_tables_are_replaced_as_a_whole),
+        cmocka_unit_test(slave_started_alone_has_the_tables),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
