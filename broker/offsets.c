@@ -142,7 +142,8 @@ struct offset_slot *offsets_slot_make(struct offsets *offsets, struct offset_ent
     struct offset_slot *slot = malloc(sizeof *slot);
     if (!slot)
         return NULL;
-    *slot = (struct offset_slot){.entry = entry, .queue_id = queue_id, .kept_end = -1};
+    *slot = (struct offset_slot){
+        .entry = entry, .queue_id = queue_id, .kept_end = -1, .before = offsets->base.before};
     uint32_t i = slot_index(entry, queue_id);
     memmove(&entry->slots[i + 1], &entry->slots[i],
             (entry->slot_count - i) * sizeof entry->slots[0]);
@@ -158,6 +159,7 @@ void offsets_clear(struct offsets *offsets)
         while (offsets->buckets[i])
             offsets_entry_free(offsets, &offsets->buckets[i]);
     offsets->base.version = (struct offset_version){0, 0};
+    offsets->recovered_at = -1;
 }
 
 void offsets_changed(struct offsets *offsets, struct offset_slot *slot, bool merged)

@@ -103,6 +103,16 @@ void offsets_set_recovered(struct offsets *offsets,
                            int64_t (*fn)(void *arg, const char *topic, int32_t queue_id),
                            void *arg);
 /*
+ * The recovery of an earlier life, from the file, so that progress which a member made before it
+ * and gives only now still counts: where the log ended then, -1: there is none. While it is taken
+ * up again, the function set by offsets_set_recovered() tells where queues ended there. Noted
+ * before offsets_begin_epoch(). @locks none
+ */
+int64_t offsets_recovered_at(struct offsets *offsets);
+void offsets_note_recovered_at(struct offsets *offsets, int64_t phys_off);
+MUST_CHECK enum tern_code offsets_take_up_recovery(struct offsets *offsets);
+
+/*
  * Before a cut: every offset beyond the end that its queue will have is lowered to it and its
  * version raised. An error of `end` ends the walk and is
  * returned; what was lowered before stays so. *lowered (may be NULL) counts. @blocks if `end` does

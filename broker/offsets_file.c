@@ -12,10 +12,13 @@
  *
  *   V1
  *   * EPOCH COUNTER               base: of every slot that is not listed
+ *   R EPOCH COUNTER POSITION      a recovery raised the base from this one; the log ended there
  *   TopicA@G QUEUE EPOCH COUNTER  a slot with another version
  *   TopicC@ - EPOCH COUNTER       a floor, likewise @G
  *
- * Only resets and deletions raise versions, so there are few lines. When they do not fit into the
+ * A slot of the base's version is listed when it was reset before that recovery: what an older
+ * version says of it is not to count. Only resets and deletions raise versions, so there are few
+ * lines. When they do not fit into the
  * companion all the same, it gets one line: base = the highest. After the next restart every client
  * then adopts the stored offset once more and may get again what it had in flight; none is lost. In
  * a copy base = the lowest: the table it is a copy of has the higher ones, and offsets to them.
@@ -107,6 +110,17 @@ static enum tern_code take_pair(struct offsets *offsets, const char *key, json_t
     return TERN_OK;
 }
 
+/* Until offsets_take_up_recovery() it is only noted. */
+static void set_before(struct offsets *offsets, struct offset_version before, int64_t phys_off)
+{
+    offsets->base.before = before;
+    offsets->recovered_at = phys_off;
+    for (size_t i = 0; i < OFFSET_BUCKETS; i++)
+        for (struct offset_entry *e = offsets->buckets[i]; e; e = e->next)
+            for (uint32_t s = 0; s < e->slot_count; s++)
+                e->slots[s]->before = before;
+}
+
 static void set_base(struct offsets *offsets, struct offset_version base)
 {
     offsets->base.version = base;
@@ -123,8 +137,15 @@ static bool take_version(struct offsets *offsets, const char *line)
     char topic[TOPIC_NAME_MAX + 1];
     char group[GROUP_NAME_MAX + 1];
     struct offset_version version;
+    int64_t phys_off = -1;
     if (sscanf(line, "* %" SCNu64 " %" SCNu64, &version.epoch, &version.counter) == 2) {
         set_base(offsets, version);
+        return true;
+    }
+    if (sscanf(line, "R %" SCNu64 " %" SCNu64 " %" SCNd64, &version.epoch, &version.counter,
+               &phys_off) == 3 &&
+        phys_off >= 0) {
+        set_before(offsets, version, phys_off);
         return true;
     }
     size_t key_len = strcspn(line, " ");
@@ -145,7 +166,7 @@ static bool take_version(struct offsets *offsets, const char *line)
     struct offset_entry *entry = offsets_entry(offsets, topic, group);
     struct offset_slot *slot = entry ? offsets_slot(entry, queue_id) : NULL;
     if (slot)
-        slot->version = version;
+        slot->version = slot->before = version;
     return slot != NULL;
 }
 
@@ -207,6 +228,8 @@ enum tern_code offsets_load(struct offsets *offsets, struct tern_error *err)
 struct writer {
     FILE *text, *extra;
     struct offset_version base;    /* of the walk's begin */
+    struct offset_version before;  /* a recovery raised the base from it… */
+    int64_t recovered_at;          /* …here; -1: none did */
     struct offset_version highest; /* seen */
     struct offset_version lowest;  /* of slots and base */
     bool copy;                     /* of another table */
@@ -238,7 +261,8 @@ static void write_entry(struct writer *w, const struct offset_entry *entry)
         saw_version(w, slot->version);
         if (offset_version_compare(slot->version, w->lowest) < 0)
             w->lowest = slot->version;
-        if (offset_version_compare(slot->version, w->base))
+        bool reset_before = w->recovered_at >= 0 && offset_version_compare(slot->before, w->before);
+        if (offset_version_compare(slot->version, w->base) || reset_before)
             fprintf(w->extra, "%s %" PRId32 " %" PRIu64 " %" PRIu64 "\n", entry->key,
                     slot->queue_id, slot->version.epoch, slot->version.counter);
     }
@@ -253,9 +277,14 @@ static void write_table(struct offsets *offsets, struct writer *w, uint64_t *cha
     offsets->slots_added = false; /* what comes during the walk may miss it */
     w->base = w->highest = w->lowest = offsets->base.version;
     w->copy = offsets->copy;
+    w->before = offsets->base.before;
+    w->recovered_at = offsets->base.kept_end < 0 ? -1 : offsets->recovered_at;
     lock_release(&offsets->lock);
     fputs("{\n\t\"offsetTable\":{\n", w->text);
     fprintf(w->extra, "V1\n* %" PRIu64 " %" PRIu64 "\n", w->base.epoch, w->base.counter);
+    if (w->recovered_at >= 0)
+        fprintf(w->extra, "R %" PRIu64 " %" PRIu64 " %" PRId64 "\n", w->before.epoch,
+                w->before.counter, w->recovered_at);
     for (size_t first = 0; first < OFFSET_BUCKETS; first += OFFSET_BUCKETS_AT_ONCE) {
         lock_acquire(&offsets->lock);
         for (size_t i = first; i < first + OFFSET_BUCKETS_AT_ONCE; i++)

@@ -63,6 +63,7 @@ struct offsets {
     /* Its version is the floor of everything; kept_end 0: `before` was it before a recovery of this
      * life. */
     struct offset_slot base;
+    int64_t recovered_at; /* where the log ended at that recovery, for the file; -1: not known */
     int64_t (*recovered)(void *arg, const char *topic, int32_t queue_id);
     void *recovered_arg;
     uint64_t changes, persisted_changes;

@@ -344,6 +344,53 @@ int64_t offsets_begin_epoch(struct offsets *offsets, uint64_t number,
     return lower_all(&lowering) == TERN_OK ? (int64_t)lowering.lowered : -1;
 }
 
+int64_t offsets_recovered_at(struct offsets *offsets)
+{
+    lock_acquire(&offsets->lock);
+    int64_t at = offsets->recovered_at;
+    lock_release(&offsets->lock);
+    return at;
+}
+
+void offsets_note_recovered_at(struct offsets *offsets, int64_t phys_off)
+{
+    lock_acquire(&offsets->lock);
+    offsets->recovered_at = phys_off;
+    lock_release(&offsets->lock);
+}
+
+/* Slots of the recovered version, made by it or since; those that were reset before it were noted
+ * otherwise. */
+static bool take_up_one(void *arg, const char *group, const char *topic, int32_t queue_id,
+                        int64_t offset)
+{
+    struct offsets *offsets = arg;
+    (void)offset;
+    int64_t end = offsets->recovered(offsets->recovered_arg, topic, queue_id);
+    lock_acquire(&offsets->lock);
+    struct offset_slot *slot = offsets_find(offsets, topic, group, queue_id);
+    if (slot && slot->kept_end < 0 &&
+        offset_version_compare(slot->version, offsets->base.version) == 0 &&
+        offset_version_compare(slot->before, offsets->base.before) == 0)
+        slot->kept_end = end;
+    lock_release(&offsets->lock);
+    return true;
+}
+
+enum tern_code offsets_take_up_recovery(struct offsets *offsets)
+{
+    if (offsets_recovered_at(offsets) < 0 || !offsets->recovered)
+        return TERN_OK;
+    enum tern_code code = offsets_each(offsets, NULL, NULL, take_up_one, offsets);
+    lock_acquire(&offsets->lock);
+    if (code == TERN_OK) {
+        offsets->base.kept_end = 0;
+        atomic_store(&offsets->recovers, true);
+    }
+    lock_release(&offsets->lock);
+    return code;
+}
+
 enum tern_code offsets_forget(struct offsets *offsets, struct tern_error *err)
 {
     lock_acquire(&offsets->lock);

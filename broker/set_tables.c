@@ -388,7 +388,7 @@ enum tern_code set_tables_create(struct broker *broker, struct set_tables **out)
     topics_follow(broker->topics, true);
     groups_follow(broker->groups, true);
     *out = tables;
-    return TERN_OK;
+    return set_tables_take_up_recovery(tables);
 }
 
 void set_tables_destroy(struct set_tables *tables)

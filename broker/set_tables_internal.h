@@ -40,6 +40,9 @@ enum tern_code set_tables_open(void *arg, bool raise, uint64_t number, struct te
 /* For offsets_set_recovered(): where a queue ended at the opening, 0 where there was none. @thread
  * any */
 int64_t set_tables_recovered_end(void *arg, const char *topic, int32_t queue_id);
+/* A master's, at its start: what the last recovery kept still counts when a member gives it only
+ * now. @blocks on the disk */
+enum tern_code set_tables_take_up_recovery(struct set_tables *tables);
 void set_tables_free_recovered(struct set_tables *tables);
 
 #endif

@@ -133,7 +133,9 @@ static void free_recovered(struct recovered *recovered)
     }
 }
 
-static bool note_topic(struct set_tables *tables, struct recovered *recovered, const char *topic)
+/* phys_off: where the queues end there; -1: now. */
+static bool note_topic(struct set_tables *tables, struct recovered *recovered, const char *topic,
+                       int64_t phys_off)
 {
     struct topic_ends *out = &recovered->topics[recovered->count];
     int32_t count = store_topic_last_queue(tables->broker->store, topic) + 1;
@@ -145,7 +147,10 @@ static bool note_topic(struct set_tables *tables, struct recovered *recovered, c
     memcpy(out->topic, topic, strlen(topic) + 1);
     out->count = count;
     for (int32_t i = 0; i < count; i++)
-        out->ends[i] = queue_end(tables, topic, i);
+        if (phys_off < 0)
+            out->ends[i] = queue_end(tables, topic, i);
+        else if (store_queue_end_at(tables->broker->store, topic, i, phys_off, &out->ends[i]))
+            out->ends[i] = 0; /* cannot be read: nothing counts there */
     recovered->count++;
     return true;
 }
@@ -155,8 +160,8 @@ void set_tables_free_recovered(struct set_tables *tables)
     free_recovered(atomic_load(&tables->recovered));
 }
 
-/* Before versions rise, and nothing is written. */
-static enum tern_code note_ends(struct set_tables *tables, struct tern_error *err)
+/* Before versions rise, and nothing is written. phys_off: as for note_topic(). */
+static enum tern_code note_ends(struct set_tables *tables, int64_t phys_off, struct tern_error *err)
 {
     size_t count = 0;
     uint64_t version;
@@ -165,7 +170,7 @@ static enum tern_code note_ends(struct set_tables *tables, struct tern_error *er
         calloc(1, sizeof *recovered + count * sizeof recovered->topics[0]);
     bool good = rows && recovered;
     for (size_t i = 0; good && i < count; i++)
-        good = note_topic(tables, recovered, rows[i].name);
+        good = note_topic(tables, recovered, rows[i].name, phys_off);
     free(rows);
     if (!good) {
         free_recovered(recovered);
@@ -174,6 +179,16 @@ static enum tern_code note_ends(struct set_tables *tables, struct tern_error *er
     recovered->before = atomic_load(&tables->recovered);
     atomic_store(&tables->recovered, recovered);
     return TERN_OK;
+}
+
+enum tern_code set_tables_take_up_recovery(struct set_tables *tables)
+{
+    struct offsets *offsets = tables->broker->offsets;
+    int64_t phys_off = offsets_recovered_at(offsets);
+    if (set_tables_is_slave(tables) || phys_off < 0)
+        return TERN_OK;
+    enum tern_code code = note_ends(tables, phys_off, NULL);
+    return code ? code : offsets_take_up_recovery(offsets);
 }
 
 /* Progress is held against the queues, so these must be complete. */
@@ -197,9 +212,14 @@ static enum tern_code settle_progress(struct set_tables *tables, bool raise, uin
 {
     struct offsets *offsets = tables->broker->offsets;
     raise = raise && !tables->raised;
-    enum tern_code code = raise ? note_ends(tables, err) : TERN_OK;
+    enum tern_code code = raise ? note_ends(tables, -1, err) : TERN_OK;
     if (code)
         return code;
+    if (raise) {
+        struct store_positions at;
+        store_positions(tables->broker->store, &at);
+        offsets_note_recovered_at(offsets, at.whole);
+    }
     int64_t lowered = raise ? offsets_begin_epoch(offsets, number, queue_end, tables)
                             : offsets_clamp(offsets, queue_end, tables);
     if (lowered < 0)

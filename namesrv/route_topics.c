@@ -227,6 +227,8 @@ size_t route_delete_topic(struct route_table *table, const void *name, size_t na
     for (size_t i = topic->row_count; i-- > 0;) {
         if (cluster[0] && strcmp(topic->rows[i].set->cluster, cluster) != 0)
             continue;
+        /* A broker that has the topic all the same is asked for its table, and brings it back. */
+        topic->rows[i].set->source = ROUTE_TABLE_NONE;
         remove_row(table, topic, i);
         removed++;
     }

@@ -254,21 +254,19 @@ static void append(struct list *list, const struct ha_epoch *epoch)
 
 /* ---- life ---- */
 
-/* Drops from `next` what the log from log_min to log_end holds no byte of. */
-static bool fit(struct list *list, int64_t log_min, int64_t log_end)
+/*
+ * Drops from `next` what starts at or behind the log's end. What lies before its minimum stays: a
+ * slave that was away while it expired is known by it.
+ */
+static bool fit(struct list *list, int64_t log_end)
 {
     size_t count = list->count;
     while (list->count > 0 && list->items[list->count - 1].start >= log_end)
         list->count--;
-    size_t before = 0;
-    while (before + 1 < list->count && list->items[before + 1].start < log_min)
-        before++;
-    drop_first(list, before);
     return list->count != count;
 }
 
-static enum tern_code load(struct epochs *epochs, int64_t log_min, int64_t log_end,
-                           struct tern_error *err)
+static enum tern_code load(struct epochs *epochs, int64_t log_end, struct tern_error *err)
 {
     enum tern_code code = durable_read(&epochs->env, epochs->path, parse, epochs, err);
     if (code == TERN_NOT_FOUND) {
@@ -277,14 +275,14 @@ static enum tern_code load(struct epochs *epochs, int64_t log_min, int64_t log_e
     }
     if (code)
         return code;
-    if (fit(&epochs->next, log_min, log_end))
+    if (fit(&epochs->next, log_end))
         return commit(epochs, 0, err);
     epochs->now = epochs->next;
     return TERN_OK;
 }
 
-enum tern_code epochs_open(const struct env *env, const char *root_dir, int64_t log_min,
-                           int64_t log_end, struct epochs **out, struct tern_error *err)
+enum tern_code epochs_open(const struct env *env, const char *root_dir, int64_t log_end,
+                           struct epochs **out, struct tern_error *err)
 {
     char dir[FS_PATH_BYTES];
     *out = NULL;
@@ -301,7 +299,7 @@ enum tern_code epochs_open(const struct env *env, const char *root_dir, int64_t 
     else if ((code = fs_mkdirs(env->fs, dir)))
         code = error_set(err, code, "cannot make %s: %s", dir, tern_code_text(code));
     else
-        code = load(epochs, log_min, log_end, err);
+        code = load(epochs, log_end, err);
     if (code != TERN_OK) {
         epochs_close(epochs);
         return code;

@@ -59,11 +59,11 @@ struct epochs;
 
 /*
  * Loads the list; absent: empty. Epochs that start at or beyond the log's end are dropped, but
- * their numbers stay taken; those that end before log_min are dropped. TERN_CORRUPT: both
- * generations are damaged. @blocks on the disk
+ * their numbers stay taken; those whose bytes have expired stay, so that a slave that was away
+ * meanwhile is known by them. TERN_CORRUPT: both generations are damaged. @blocks on the disk
  */
-MUST_CHECK enum tern_code epochs_open(const struct env *env, const char *root_dir, int64_t log_min,
-                                      int64_t log_end, struct epochs **out, struct tern_error *err);
+MUST_CHECK enum tern_code epochs_open(const struct env *env, const char *root_dir, int64_t log_end,
+                                      struct epochs **out, struct tern_error *err);
 void epochs_close(struct epochs *epochs);
 
 /* A copy of at most EPOCHS_MAX. @thread any */

@@ -309,7 +309,7 @@ static enum tern_code create_parts(struct ha *ha, struct tern_error *err)
                                         .client_id = ""};
 
     store_positions(ha->options.store, &at);
-    enum tern_code code = epochs_open(&ha->env, ha->root, at.min, at.whole, &ha->epochs, err);
+    enum tern_code code = epochs_open(&ha->env, ha->root, at.whole, &ha->epochs, err);
     if (code != TERN_OK)
         return code;
     part.epochs = ha->epochs;
@@ -528,6 +528,11 @@ bool ha_decides_locks(struct ha *ha)
                  ha->nameservers_answered > 0 && !ha->master_listed;
     lock_release(&ha->lock);
     return ha_is_master(ha) ? master : alone;
+}
+
+bool ha_agrees_with(struct ha *ha, uint64_t number)
+{
+    return ha_is_master(ha) || replica_agrees_with(ha->replica, number);
 }
 
 int64_t ha_confirmed(struct ha *ha)

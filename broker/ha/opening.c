@@ -15,8 +15,8 @@
  *     versions of progress are raised.
  *   - An empty store does not open beside a slave that nameservers list and that has not answered:
  *     it may hold everything. It is given up by an operator, or when nobody lists it any more.
- *   - A store that was empty and took another's log raises versions of progress, too: consumers may
- *     have read what the lost one had beyond.
+ *   - A store that was empty and took another's log, or was a slave's until now, raises versions of
+ *     progress, too: consumers may have read what the master before had beyond.
  *   - The functions of the options are called by the ha task, without the lock.
  *
  * Threads: step and begin on the ha task; told from any. Failure modes: a set that cannot be read
@@ -118,6 +118,7 @@ enum tern_code opening_begin(struct opening *opening, int64_t now_ns, struct ter
     opening->options.part.self(opening->options.part.arg, &opening->self);
     lock_acquire(&opening->lock);
     reset(opening, &set, now_ns);
+    opening->was_copy = !known && opening->self.epoch_count > 0;
     lock_release(&opening->lock);
     if (!ha->recover && set.count > 0)
         log_warn(opening->env->log, "members_not_asked",
@@ -343,7 +344,8 @@ static void open_now(struct opening *opening, int64_t now_ns)
     fill_set(opening, &set);
     bool unclean = opening->options.part.ha->recovered_unclean && !opening->opened_once;
     bool refilled = opening->own_empty && opening->own.number != 0; /* what was here is not known */
-    bool raise = unclean || opening->forced || opening->lost || opening->cut || refilled;
+    bool raise = unclean || opening->forced || opening->lost || opening->cut || refilled ||
+                 opening->was_copy;
     uint64_t number = opening->highest;
     lock_release(&opening->lock);
 

@@ -60,6 +60,7 @@ struct opening {
     struct opening_place own; /* as of the beginning or the last take */
     bool forced, lost;        /* lost: members of the set were given up */
     bool cut;                 /* our own log was, on the way */
+    bool was_copy;            /* others' epochs and no set on record: no master was ever here */
     bool opened_once;
     uint64_t highest; /* epoch number seen anywhere */
     int64_t begin_ns; /* IDLE, BEGINNING: when to try */

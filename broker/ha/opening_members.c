@@ -3,8 +3,7 @@
  * when our store is empty, and whoever shows a log that is beyond ours or contradicts it.
  *
  * Threads: any (members are heard on the link's threads, lists come from the registrar); everything
- * is under the opening's lock. Failure modes: more than OPENING_MEMBERS_MAX are not waited for, and
- * the log says so.
+ * is under the opening's lock. Failure modes: more than OPENING_MEMBERS_MAX are not waited for.
  */
 #include <inttypes.h>
 #include <stdio.h>

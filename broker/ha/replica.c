@@ -409,6 +409,15 @@ int64_t replica_step(struct replica *replica, int64_t now_ns)
 
 /* ---- asked ---- */
 
+bool replica_agrees_with(struct replica *replica, uint64_t number)
+{
+    struct ha_epoch last;
+    lock_acquire(&replica->lock);
+    bool agrees = replica->agrees_with >= number;
+    lock_release(&replica->lock);
+    return agrees || (epochs_last(replica->options.part.epochs, &last) && last.number >= number);
+}
+
 bool replica_readable(struct replica *replica, char *text, size_t size)
 {
     lock_acquire(&replica->lock);

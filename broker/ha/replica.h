@@ -70,6 +70,9 @@ int64_t replica_step(struct replica *replica, int64_t now_ns);
 /* Whether the store may be served: not while it is being cut or reset, nor detached. text: why not.
  */
 bool replica_readable(struct replica *replica, char *text, size_t size);
+/* Whether the log here holds nothing that the master's had lost by its epoch of this number: it was
+ * settled with that one or a later, or has bytes of it. @thread any */
+bool replica_agrees_with(struct replica *replica, uint64_t number);
 /* What on_confirmed and on_progress_seen tell, as it is now, all of one moment. */
 void replica_acknowledged(struct replica *replica, int64_t *confirmed, bool *settled,
                           uint64_t *progress_seen);

@@ -280,6 +280,8 @@ static void attach(struct replica *replica, const Tern__Wire__HaHandshakeRespons
         replica->unfit = false;
         replica->source = replica->incoming;
         replica->source_known = true;
+        if (replica->source.epoch_count)
+            replica->agrees_with = replica->source.epochs[replica->source.epoch_count - 1].number;
         replica->window_ns = clock_mono_ns(replica->env->clock);
         replica->window_bytes = 0;
         replica->complaint[0] = '\0';

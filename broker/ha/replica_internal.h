@@ -131,6 +131,8 @@ struct replica {
     int64_t complained_ns;
     bool source_known;
     struct ha_member source;
+    uint64_t
+        agrees_with; /* number of the epoch that a source was in when our log agreed with its */
     uint64_t cut_bytes;
     int64_t window_ns; /* transfer rate: since then window_bytes came */
     uint64_t window_bytes;

@@ -309,6 +309,22 @@ static bool check_subscription(struct pull *pull)
     return check_membership(pull);
 }
 
+/*
+ * The client has adopted a recovery of the master's that this slave has not heard of: at its
+ * offsets there may be other messages here, that were lost there. false: answered.
+ */
+static bool check_same_log(struct pull *pull, struct offset_version version,
+                           struct offset_version held)
+{
+    struct ha *ha = pull->broker->ha;
+    if (!ha || version.epoch <= held.epoch || ha_agrees_with(ha, version.epoch))
+        return true;
+    refuse(pull, TERN_SERVICE_NOT_AVAILABLE,
+           "slave %s id %" PRId64 " has not met its master since that recovered: ask the master",
+           pull->broker->config.broker_name, pull->broker->config.broker_id);
+    return false;
+}
+
 /* Progress that comes with the pull, and the version the client knows. false: answered. */
 static bool take_progress(struct pull *pull)
 {
@@ -329,6 +345,8 @@ static bool take_progress(struct pull *pull)
         answer_newer(pull, held_version, known, known ? held : min);
         return false;
     }
+    if (!check_same_log(pull, version, held_version))
+        return false;
     if (!wanted->has_commit)
         return true;
     if (wanted->commit_offset < 0 || (wanted->commit_offset > max && decides_end(pull->broker))) {

@@ -13,6 +13,8 @@
  * Which segments: whole ones, never the last, only below what is flushed and dispatched (a message
  * that was acknowledged but not dispatched is late, never lost); by age: not modified for
  * retention_ms. The first that does not qualify ends the round. Consumers have no say (S-7).
+ * Before a segment goes, the queues of what it holds are synced: the log can never again say which
+ * offsets it had given out. On a full disk that has no room for them segments go all the same.
  *
  * A segment goes in this order: unlink, out of the set, min up, directory synced; then queues and
  * index follow and the owner is told. A crash between any two leaves a store whose minimum is
@@ -49,6 +51,7 @@ struct retention {
     struct task *clean_task;
     _Atomic int pressure; /* enum pressure, set by the disk task */
     struct turn busy;     /* of whoever expires */
+    int64_t synced_pos;   /* queues are synced up to here; of whoever has `busy`; 0: unknown */
     _Atomic uint64_t expired;
 
     /* the clean task's own */
@@ -116,6 +119,23 @@ static bool is_old(const struct retention *r, const struct segment *segment)
     return stat.mtime_ms + r->options.retention_ms <= clock_wall_ms(r->env->clock);
 }
 
+/* Whether the queues of everything before `end` are on the disk. @thread whoever has `busy` */
+static bool queues_synced(struct retention *r, int64_t end)
+{
+    struct tern_error err = {TERN_OK, ""};
+    int64_t position = dispatcher_position(r->options.dispatcher);
+    if (end <= r->synced_pos)
+        return true;
+    enum tern_code code = queue_table_flush(r->options.queues, true, &err);
+    if (code == TERN_NO_SPACE)
+        return true;
+    if (code)
+        gate_latch(r->options.gate, code, error_text(&err, code));
+    else
+        r->synced_pos = position;
+    return !code;
+}
+
 /* Removes the first segment if it qualifies. @thread whoever has `busy` */
 static bool expire_one(struct retention *r, bool whatever_age)
 {
@@ -126,7 +146,7 @@ static bool expire_one(struct retention *r, bool whatever_age)
     int64_t end = base + log->segments.bytes;
     bool go = segments_count(&log->segments) > 1 && end <= commit_log_flushed(log) &&
               end <= dispatcher_position(r->options.dispatcher) &&
-              (whatever_age || is_old(r, first));
+              (whatever_age || is_old(r, first)) && queues_synced(r, end);
     segment_unref(first);
     if (!go)
         return false;
@@ -220,6 +240,7 @@ void retention_hold(struct retention *r)
 
 void retention_let_go(struct retention *r)
 {
+    r->synced_pos = 0; /* of a log that may have been cut */
     turn_release(&r->busy);
 }
 

@@ -75,7 +75,8 @@ struct topic_entry {
     int64_t asked_ns; /* when the last fetch began */
     int64_t due_ns;   /* of the next one */
     int64_t used_ns;
-    int64_t masterless_ns; /* since when a set of the route has no master; 0: all have one */
+    int64_t masterless_ns; /* since when a set has no master or is gone; 0: all are there */
+    size_t sets_known;     /* in the route, while all were there */
     struct route_waiter *waiters;
 };
 

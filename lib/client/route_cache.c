@@ -2,7 +2,7 @@
  * The table of routes.
  *
  *   unknown ──route_ask──► fetching ──answer──► known ──30 s, failure──► fetching, still known
- *      │                      │                   │     (a second while a set lacks its master)
+ *      │                      │                   │     (a second while a set is not whole)
  *      ▲                      │                   │
  *      └──── failure ◄────────┘                   └── not used for 10 min, held by nobody:
  * forgotten
@@ -138,16 +138,26 @@ static void entry_set_route(struct instance *instance, struct topic_entry *entry
     atomic_fetch_add_explicit(&instance->route_generation, 1, memory_order_release);
 }
 
-/* While a set has no master, its return is not to be missed for long. @locks holds:CLIENT */
-static void expect_master(struct topic_entry *entry, int64_t now_ns)
+/*
+ * While a set has no master, or has left the route altogether, its return is not to be missed for
+ * long; one that stays away was taken out of service. unknown: the nameserver knows no route now.
+ * @locks holds:CLIENT
+ */
+static void expect_return(struct topic_entry *entry, bool unknown, int64_t now_ns)
 {
-    if (!route_lacks_master(entry->route)) {
+    size_t sets = unknown ? 0 : entry->route->data_count;
+    bool fewer = sets < entry->sets_known;
+    if (!fewer)
+        entry->sets_known = sets;
+    if (!fewer && !route_lacks_master(entry->route)) {
         entry->masterless_ns = 0;
         return;
     }
     if (entry->masterless_ns == 0)
         entry->masterless_ns = now_ns;
     bool for_long = now_ns - entry->masterless_ns > ms_to_ns(ROUTE_MASTERLESS_LONG_MS);
+    if (for_long)
+        entry->sets_known = sets;
     int64_t due_ns = now_ns + ms_to_ns(for_long ? ROUTE_MASTERLESS_LATER_MS : ROUTE_MASTERLESS_MS);
     if (due_ns < entry->due_ns)
         entry->due_ns = due_ns;
@@ -192,7 +202,9 @@ static void fetch_done(void *arg, enum tern_code code, const Tern__Wire__RouteRe
     int64_t now_ns = instance_now(instance);
     if (code == TERN_OK) {
         entry_set_route(instance, entry, route);
-        expect_master(entry, now_ns);
+        expect_return(entry, false, now_ns);
+    } else if (code == TERN_TOPIC_NOT_EXIST && entry->route) {
+        expect_return(entry, true, now_ns);
     } else if (code != TERN_TOPIC_NOT_EXIST && entry->due_ns > now_ns + ms_to_ns(ROUTE_RETRY_MS)) {
         entry->due_ns = now_ns + ms_to_ns(ROUTE_RETRY_MS);
     }

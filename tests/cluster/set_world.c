@@ -353,15 +353,21 @@ void world_check_equal(const struct sim_node *a, const struct sim_node *b)
     }
 }
 
-void world_check_readable(struct world *world, struct sim_node *node, int32_t queue_id)
+void world_check_readable(const struct sim_node *node, int32_t queue_id)
 {
+    static uint8_t records[RECORD_MAX];
     int64_t min, max;
     store_queue_range(node->broker->store, WORLD_TOPIC, queue_id, &min, &max);
     for (int64_t at = min; at < max;) {
-        struct world_pull pull =
-            world_pull(world, node, queue_id, at, (struct offset_version){UINT32_MAX, 0});
-        assert_int_equal(pull.code, TERN_OK);
-        assert_int_equal(pull.next, at + pull.count);
-        at = pull.next;
+        struct store_get get = {.topic = WORLD_TOPIC,
+                                .queue_id = queue_id,
+                                .offset = at,
+                                .max_count = 1,
+                                .reserve = reserve_record,
+                                .arg = records};
+        struct store_get_result got;
+        assert_int_equal(store_get(node->broker->store, &get, &got), TERN_OK);
+        assert_int_equal(got.status, GET_FOUND);
+        assert_int_equal(got.next_off, ++at);
     }
 }

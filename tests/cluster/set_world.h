@@ -104,8 +104,8 @@ void world_check_holds(const struct world *world, const struct sim_node *node, u
 bool world_holds(const struct world *world, const struct sim_node *node, uint32_t number);
 /* Both logs are the same bytes and epochs, from the higher minimum on. */
 void world_check_equal(const struct sim_node *a, const struct sim_node *b);
-/* The record at each offset of the node's queues from `from` to its end can be pulled. */
-void world_check_readable(struct world *world, struct sim_node *node, int32_t queue_id);
+/* The store gives a record at each offset of the queue, from its minimum to its end. */
+void world_check_readable(const struct sim_node *node, int32_t queue_id);
 
 /* ---- requests ---- */
 

@@ -86,7 +86,7 @@ static void bytes_beyond_the_common_point_are_saved_and_cut(void **state)
     assert_int_equal(world_files(world.slave, "/store/diverged"), 1);
     world_check_holds(&world, world.slave, 20);
     assert_int_equal(world_queue_end(world.slave, 0), 27);
-    world_check_readable(&world, world.slave, 0);
+    world_check_readable(world.slave, 0);
     world_end(&world);
 }
 
@@ -112,6 +112,8 @@ static void what_was_cut_does_not_come_back(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 16; seed++) {
         part(&world, seed, 40);
+        assert_int_equal(world_commit(&world, world.slave, WORLD_GROUP, 0, 55, NO_VERSION),
+                         TERN_OK);
         write_on_and_meet(&world, 1);
         assert_true(world_await(&world, was_cut, 20000));
         if (seed % 4)
@@ -123,6 +125,12 @@ static void what_was_cut_does_not_come_back(void **state)
         assert_true(world_queue_end(world.slave, 0) <= 21);
         for (uint32_t i = 20; i < 60; i++)
             assert_false(world_holds(&world, world.slave, i));
+        int64_t offset;
+        struct offset_version version;
+        assert_int_equal(world_query(&world, world.slave, WORLD_GROUP, 0, &offset, &version),
+                         TERN_OK);
+        assert_true(offset <= 21);
+        assert_true(offset_version_compare(version, NO_VERSION) > 0);
         sim_net_heal_all(world.cluster.net);
         assert_true(world_await(&world, world_in_sync, 20000));
         world_check_equal(world.master, world.slave);
@@ -161,7 +169,7 @@ static void power_loss_at_any_moment_of_a_cut_is_mended(void **state)
         if (!world_await(&world, world_in_sync, 20000))
             fail_msg("after %d calls: the slave is not in sync", calls);
         world_check_equal(world.master, world.slave);
-        world_check_readable(&world, world.slave, 0);
+        world_check_readable(world.slave, 0);
         world_end(&world);
     }
 }

@@ -102,6 +102,21 @@ static void sync_flush_counts_what_is_on_the_slaves_disk(void **state)
     }
 }
 
+/* …and a slave whose disk does not take it does not count, though it has the bytes. */
+static void sync_flush_does_not_count_what_is_only_appended(void **state)
+{
+    (void)state;
+    struct sim_fs_fault fault = {.op = SIM_FS_SYNC, .nth = 1, .errno_value = EIO, .forever = true};
+    prepare(3, FLUSH_SYNC, "1", 1);
+    world_start(&world);
+    world_put_some(&world, 0, 10);
+    sim_fs_fail(world.slave->disk, &fault);
+    assert_int_not_equal(world_put(&world, 0), TERN_OK);
+    assert_true(world_at(world.slave).appended >= end_of(10));
+    node_kill(world.slave);
+    world_end(&world);
+}
+
 /* …else the appended end: an answer does not wait for any disk. */
 static void async_flush_counts_what_is_appended(void **state)
 {
@@ -437,6 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sync_flush_counts_what_is_on_the_slaves_disk),
+        cmocka_unit_test(sync_flush_does_not_count_what_is_only_appended),
         cmocka_unit_test(async_flush_counts_what_is_appended),
         cmocka_unit_test(an_answer_waits_for_k_members),
         cmocka_unit_test(one_of_two_is_enough_by_default),

@@ -336,7 +336,7 @@ static void deleted_topic_leaves_nothing_behind(void **state)
         store_queue_range(world.slave->broker->store, WORLD_TOPIC, 0, &min, &max);
         assert_int_equal(min, 0);
         assert_int_equal(max, 10);
-        world_check_readable(&world, world.slave, 0);
+        world_check_readable(world.slave, 0);
         assert_int_equal(held_at(world.slave, 0).code, TERN_PROGRESS_UNKNOWN);
         assert_int_not_equal(world_commit(&world, world.slave, WORLD_GROUP, 0, 100, NO_VERSION),
                              TERN_OK);

@@ -258,6 +258,55 @@ static void lagging_slave_is_not_suggested(void **state)
     world_end(&world);
 }
 
+static void choose_absent_slave(void)
+{
+    Tern__Wire__GroupConfig config = TERN__WIRE__GROUP_CONFIG__INIT;
+    Tern__Wire__UpdateGroupRequest body = TERN__WIRE__UPDATE_GROUP_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    config.name = frame_bytes(WORLD_GROUP, strlen(WORLD_GROUP));
+    config.consume_enable = config.consume_from_min_enable = true;
+    config.retry_queues = 1;
+    config.retry_max_times = 16;
+    config.which_broker_when_consume_slowly = 9;
+    body.group = &config;
+    request.body_case = TERN__WIRE__REQUEST__BODY_UPDATE_GROUP;
+    request.update_group = &body;
+    assert_int_equal(world_ask(&world, world.master, "operator", &request, NULL, 0, 3000, NULL),
+                     TERN_OK);
+}
+
+/* HA-23. …nor one that does not exist, though the group's configuration names it. */
+static void absent_slave_is_not_suggested(void **state)
+{
+    (void)state;
+    begin_with_backlog(15, NULL);
+    choose_absent_slave();
+    assert_int_equal(world_pull(&world, world.master, 0, 0, NO_VERSION).suggested, 0);
+    world_consume(&world);
+    assert_true(world_await(&world, world_all_received, 20000));
+    assert_int_equal(world.inbox.count, world.sent);
+    world_end(&world);
+}
+
+/* A consumer that reads its backlog at the slave gets everything once, though the slave dies in the
+ * middle and comes back. */
+static void backlog_is_read_once_though_the_slave_dies(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        begin_with_backlog(seed, NULL);
+        sim_net_set_delay(world.cluster.net, ms_to_ns(2), ms_to_ns(5));
+        world_consume(&world);
+        world_run_ms(&world, (int64_t)seed * 15);
+        node_kill(world.slave);
+        world_run_ms(&world, (int64_t)seed * 300);
+        node_start(world.slave);
+        assert_true(world_await(&world, world_all_received, 30000));
+        assert_int_equal(world.inbox.count, world.sent);
+        world_end(&world);
+    }
+}
+
 /* ---- beyond a slave's end ---- */
 
 /* HA-21, OF-02. A slave that is behind answers an offset beyond its end with the same offset, and a
@@ -406,6 +455,8 @@ int main(void)
         cmocka_unit_test(dead_slave_is_not_suggested),
         cmocka_unit_test(unreadable_slave_is_not_suggested),
         cmocka_unit_test(lagging_slave_is_not_suggested),
+        cmocka_unit_test(absent_slave_is_not_suggested),
+        cmocka_unit_test(backlog_is_read_once_though_the_slave_dies),
         cmocka_unit_test(offset_beyond_a_lagging_slaves_end_stays),
         cmocka_unit_test(offset_beyond_an_empty_slaves_end_stays),
         cmocka_unit_test(consumers_see_what_is_confirmed),

@@ -56,7 +56,7 @@ static void slave_away_longer_than_the_retention_begins_afresh(void **state)
         assert_true(world_await(&world, world_in_sync, 20000));
         world_check_equal(world.master, world.slave);
         check_begins_as(world.slave, world.master);
-        world_check_readable(&world, world.slave, 0);
+        world_check_readable(world.slave, 0);
         assert_int_equal(world_files(world.slave, "/store/diverged"), 1);
         world_put_some(&world, 0, 2);
         world_end(&world);
@@ -124,7 +124,7 @@ static void fresh_slave_copies_everything_retained(void **state)
         store_queue_range(world.slave->broker->store, WORLD_TOPIC, 0, &min, &max);
         assert_true(expire ? min > 0 : min == 0);
         assert_int_equal(max, world.sent);
-        world_check_readable(&world, world.slave, 0);
+        world_check_readable(world.slave, 0);
         world_end(&world);
     }
 }

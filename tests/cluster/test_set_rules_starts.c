@@ -303,6 +303,41 @@ static void opening_lowers_offsets_beyond_the_end(void **state)
     world_end(&world);
 }
 
+/* A slave that becomes the master by its configuration does not know what the old one had beyond
+ * it: consumers that had read that get what it writes there. */
+static void consumers_follow_a_slave_that_became_the_master(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        world_prepare(&world, seed);
+        world_start(&world);
+        world_consume(&world);
+        world_put_some(&world, 0, 10);
+        assert_true(world_await(&world, world_in_step, 5000));
+        cut(world.master, world.slave);
+        sim_net_cut(world.cluster.net, CLUSTER_CLIENT_HOST, world.slave->host);
+        world_put_some(&world, 0, 10); /* the old master's alone, and read at once */
+        assert_true(world_await(&world, world_all_received, 5000));
+        node_kill(world.master);
+        node_stop(world.slave);
+        world.slave->config.broker_id = 0;
+        world.slave->config.role = ROLE_ASYNC_MASTER;
+        node_start(world.slave);
+        world_run_ms(&world, 1000);
+        uint32_t first = world.sent;
+        sim_net_heal_all(world.cluster.net);
+        for (int i = 0; i < 20; i++)
+            (void)world_put_to(&world, world.slave, 0, WORLD_MARK_BYTES, 3000);
+        assert_int_equal(world.places[first].queue_off, 10);
+        world_run_ms(&world, 60000);
+        for (uint32_t i = first; i < world.sent; i++)
+            if (!world.inbox.times[i])
+                fail_msg("seed %" PRIu64 ": number %" PRIu32 " at offset %" PRId64 " was skipped",
+                         seed, i, world.places[i].queue_off);
+        world_end(&world);
+    }
+}
+
 /* HA-17. After any recovery queue offsets go on where the log ends: none twice, no holes. */
 static void queue_offsets_go_on_where_the_recovered_log_ends(void **state)
 {
@@ -320,7 +355,7 @@ static void queue_offsets_go_on_where_the_recovered_log_ends(void **state)
         }
         assert_true(world_await(&world, world_in_step, 5000));
         assert_int_equal(world_queue_end(world.master, 0), 110);
-        world_check_readable(&world, world.slave, 0);
+        world_check_readable(world.slave, 0);
         world_end(&world);
     }
 }
@@ -337,6 +372,7 @@ int main(void)
         cmocka_unit_test(force_open_keeps_members_that_answered),
         cmocka_unit_test(async_master_opens_after_the_time_out_and_warns),
         cmocka_unit_test(opening_lowers_offsets_beyond_the_end),
+        cmocka_unit_test(consumers_follow_a_slave_that_became_the_master),
         cmocka_unit_test(queue_offsets_go_on_where_the_recovered_log_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

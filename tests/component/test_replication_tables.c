@@ -112,6 +112,41 @@ static void progress_made_at_the_slave_comes_back_with_the_master(void **state)
     set_down(&set);
 }
 
+/* MD-07: also when the master dies once more before the slave has heard of its recovery */
+static void progress_made_at_the_slave_survives_a_master_that_dies_twice(void **state)
+{
+    struct broker_set set;
+    struct set_view view;
+    int64_t offset;
+    Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
+    (void)state;
+    set_up(&set, "SYNC_MASTER", 1, overrides);
+    wire_make_topic(set_wire(&set, 0), "T", 1);
+    for (int i = 0; i < PROGRESS; i++)
+        wire_send(set_wire(&set, 0), "T", 0, "x", NULL);
+    wire_await_offset(set_wire(&set, 0), "T", 0, PROGRESS);
+    query_progress(set_wire(&set, 0), "G", "T", &offset, &version);
+    assert_int_equal(commit_to(set_wire(&set, 0), "G", "T", 10, &version), CODE(SUCCESS));
+    set_kill(&set, 0);
+    set_await_state(&set, 1, TERN__WIRE__HA_STATE__HA_SEEKING);
+    for (int64_t life = 1; life <= 2; life++) {
+        query_progress(set_wire(&set, 1), "G", "T", &offset, &version);
+        assert_int_equal(commit_to(set_wire(&set, 1), "G", "T", 10 + 10 * life, &version),
+                         CODE(SUCCESS));
+        set_start(&set, 0);
+        do
+            set_view(&set, 0, &view);
+        while (!view.writable);
+        assert_int_equal(query_progress(set_wire(&set, 0), "G", "T", &offset, NULL), CODE(SUCCESS));
+        assert_int_equal(offset, 10 + 10 * life);
+        set_kill(&set, 0);
+        set_await_state(&set, 1, TERN__WIRE__HA_STATE__HA_SEEKING);
+    }
+    set_start(&set, 0);
+    set_await_in_sync(&set, 1);
+    set_down(&set);
+}
+
 /* ---- operators ---- */
 
 static void expect_words(char *text, const char *const *words)
@@ -127,10 +162,15 @@ static void operators_see_the_set_and_open_it_by_force(void **state)
 {
     struct broker_set set;
     struct set_view view;
+    int64_t offset;
+    Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
     (void)state;
     set_up(&set, "SYNC_MASTER", 1, overrides);
     wire_make_topic(set_wire(&set, 0), "T", 1);
     assert_int_equal(send_code(set_wire(&set, 0), "T", "x"), CODE(SUCCESS));
+    query_progress(set_wire(&set, 0), "G", "T", &offset, &version);
+    wire_await_offset(set_wire(&set, 0), "T", 0, 1);
+    assert_int_equal(commit_to(set_wire(&set, 0), "G", "T", 1, &version), CODE(SUCCESS));
     const char *master = set.nodes[0].daemon.address, *slave = set.nodes[1].daemon.address;
     EXPECT_WORDS(SET_MQADMIN(&set, 0, "haStatus"), "open", "following", "in sync", slave, master);
     EXPECT_WORDS(SET_MQADMIN(&set, 0, "haStatus", "--json"), "\"inSync\"", "\"storeUuid\"");
@@ -140,6 +180,13 @@ static void operators_see_the_set_and_open_it_by_force(void **state)
     free(SET_MQADMIN(&set, 1, "forceOpen", "-a", master, "--yes"));
     free(SET_MQADMIN(&set, 1, "rejoin", "-a", slave, "--yes"));
     set_kill(&set, 0);
+    /* What only the slave knows is shown; what the master should have done was not done */
+    EXPECT_WORDS(SET_MQADMIN(&set, 0, "topicStatus", "-t", "T"), "broker-a");
+    EXPECT_WORDS(SET_MQADMIN(&set, 0, "consumerProgress", "-g", "G"), "broker-a", "T");
+    EXPECT_WORDS(SET_MQADMIN(&set, 0, "consumerProgress"), "broker-a", "G");
+    free(SET_MQADMIN(&set, 1, "updateTopic", "-t", "U", "-c", "DefaultCluster"));
+    free(SET_MQADMIN(&set, 1, "deleteTopic", "-t", "T", "-c", "DefaultCluster"));
+    free(SET_MQADMIN(&set, 1, "updateSubGroup", "-g", "U", "-c", "DefaultCluster"));
     set_kill(&set, 1);
     set_start(&set, 0); /* its slave is in the set on record and may have more */
     set_view(&set, 0, &view);
@@ -231,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slave_serves_every_topic_while_its_master_dies_again_and_again),
         cmocka_unit_test(progress_made_at_the_slave_comes_back_with_the_master),
+        cmocka_unit_test(progress_made_at_the_slave_survives_a_master_that_dies_twice),
         cmocka_unit_test(operators_see_the_set_and_open_it_by_force),
         cmocka_unit_test(detached_slave_serves_nothing_until_it_rejoins),
         cmocka_unit_test(master_that_lost_its_disk_copies_its_slave),

@@ -554,6 +554,44 @@ static void first_progress_of_a_queue_that_came_too_late_for_the_recovery_is_kep
     assert_int_equal(commit(0, "H", "T", 1, 460, V0), OFFSETS_VERSION_OLD);
 }
 
+/* MD-07: the master dies once more before the slave has heard of its recovery */
+static void recovery_of_an_earlier_life_still_keeps_the_copys_progress_H_5(void **state)
+{
+    (void)state;
+    offsets_set_recovered(tables[0], end_450, NULL);
+    commit(0, "G", "T", 0, 400, V0);
+    commit(0, "H", "T", 0, 400, V0);
+    commit(0, "R", "T", 0, 400, V0);
+    sync_all(0, 1);
+    assert_ok(offsets_reset(tables[0], "R", "T", 0, 10));
+    offsets_note_recovered_at(tables[0], 7000);
+    assert_int_equal(offsets_begin_epoch(tables[0], 3, end_450, NULL), 0);
+    commit(0, "New", "T", 0, 5, V(3, 0));
+    assert_ok(offsets_persist(tables[0], NULL));
+    for (int life = 0; life < 2; life++) { /* also over a life in which nothing happened */
+        offsets_destroy(tables[0]);
+        open_table(0);
+        offsets_set_recovered(tables[0], end_450, NULL);
+        assert_int_equal(offsets_recovered_at(tables[0]), 7000);
+        assert_ok(offsets_take_up_recovery(tables[0]));
+        commit(0, "G", "T", 1, 1 + life, V(3, 0));
+        assert_ok(offsets_persist(tables[0], NULL));
+    }
+    commit(1, "G", "T", 0, 500, V0);
+    commit(1, "H", "T", 0, 430, V0);
+    commit(1, "R", "T", 0, 440, V0); /* from before its reset */
+    commit(1, "G", "T", 2, 70, V0);
+    sync_all(1, 0);
+    sync_all(0, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(stored(i, "G", "T", 0), 450);
+        assert_int_equal(stored(i, "H", "T", 0), 430);
+        assert_int_equal(stored(i, "R", "T", 0), 10);
+        assert_int_equal(stored(i, "G", "T", 2), 70);
+        assert_int_equal(stored(i, "New", "T", 0), 5);
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -577,6 +615,7 @@ int main(void)
         TEST(merged_progress_and_floors_survive_a_kill),
         TEST(copy_with_many_versions_reads_them_back_too_low_not_too_high),
         TEST(first_progress_of_a_queue_that_came_too_late_for_the_recovery_is_kept_H_5),
+        TEST(recovery_of_an_earlier_life_still_keeps_the_copys_progress_H_5),
         TEST(tables_that_exchange_in_any_order_become_one_and_never_fall),
     };
     return cmocka_run_group_tests_name("offsets_merge", tests, NULL, NULL);

@@ -242,6 +242,43 @@ static void walk_goes_on_when_a_nameserver_dies_and_stays_where_it_works(void **
     client_world_destroy(world);
 }
 
+static void expect_sets(struct instance *client, size_t count)
+{
+    struct route *route = instance_route_cached(client, "T");
+    assert_int_equal(route->data_count, count);
+    route_unref(route);
+}
+
+/* It may be back any moment; one that is not within two minutes was taken out of service. */
+static void a_set_that_left_the_route_is_back_within_two_seconds(void **state)
+{
+    (void)state;
+    struct client_world *world = client_world_create(1, 3);
+    struct instance *client = instance(world);
+    struct fake_namesrv *ns = &world->ns[0];
+    struct route *route;
+    assert_int_equal(get(world, client, "T", 3000, &route), TERN_OK);
+    route_unref(route);
+    for (int forgetful = 0; forgetful < 2; forgetful++) { /* all of them, or one */
+        ns->forgetful = forgetful;
+        ns->topics[0].count = 2;
+        client_world_run_ms(world, 35000);
+        expect_sets(client, forgetful ? 3 : 2);
+        ns->topics[0].count = 3;
+        client_world_run_ms(world, 1000);
+        ns->forgetful = false;
+        client_world_run_ms(world, 2000);
+        expect_sets(client, 3);
+    }
+    ns->topics[0].count = 2;
+    client_world_run_ms(world, 200000);
+    uint32_t asked = ns->asked;
+    client_world_run_ms(world, 60000);
+    assert_in_range(ns->asked - asked, 1, 3);
+    instance_unref(client);
+    client_world_destroy(world);
+}
+
 static void restarted_nameserver_that_knows_nothing_yet_is_not_believed(void **state)
 {
     (void)state;
@@ -337,6 +374,7 @@ int main(void)
         cmocka_unit_test(bad_answers_never_erase_a_good_route),
         cmocka_unit_test(changes_are_seen_within_30_s_or_at_once_when_asked_for),
         cmocka_unit_test(walk_goes_on_when_a_nameserver_dies_and_stays_where_it_works),
+        cmocka_unit_test(a_set_that_left_the_route_is_back_within_two_seconds),
         cmocka_unit_test(restarted_nameserver_that_knows_nothing_yet_is_not_believed),
         cmocka_unit_test(waiting_ends_at_the_deadline),
         cmocka_unit_test(namesrv_call_walks_and_keeps_the_answer),

@@ -233,8 +233,7 @@ static void open_store(struct node *node, bool sync_flush)
     char dir[FS_PATH_BYTES];
     assert_ok(fs_join(dir, node->root, "ternmq"));
     assert_ok(fs_mkdirs(node->env.fs, dir));
-    if (epochs_open(&node->env, node->root, recovery.log_min, recovery.log_end, &node->epochs,
-                    &err) != TERN_OK)
+    if (epochs_open(&node->env, node->root, recovery.log_end, &node->epochs, &err) != TERN_OK)
         fail_msg("epochs_open: %s", err.text);
 }
 

@@ -215,7 +215,7 @@ int world_set_up(void **state)
     set_options();
     set_source();
     assert_ok(fs_mkdirs(world.sim.env.fs, "/store/ternmq"));
-    assert_ok(epochs_open(&world.sim.env, "/store", 0, 0, &world.epochs, &err));
+    assert_ok(epochs_open(&world.sim.env, "/store", 0, &world.epochs, &err));
     struct rpc_client_options client = {.max_message_bytes = FRAME_HEADER_MAX,
                                         .connect_wait_ms = 1000,
                                         .reconnect_min_ms = 50,

@@ -132,7 +132,7 @@ static void make_epochs(struct source_world *w)
 {
     struct tern_error err;
     struct ha_epoch list[] = {{1, 11, 0}, {3, 33, 600}};
-    assert_ok(epochs_open(&w->sim.env, WORLD_ROOT, 0, 0, &w->epochs, &err));
+    assert_ok(epochs_open(&w->sim.env, WORLD_ROOT, 0, &w->epochs, &err));
     assert_ok(epochs_adopt(w->epochs, list, 2, INT64_MAX, &err));
 }
 

@@ -215,6 +215,7 @@ static void force_refused(const uint8_t *discard, const char *words)
 static void opens_at_once_without_a_set(void **state)
 {
     (void)state;
+    save_set(0);
     begin();
     assert_false(opening_done(world.opening));
     assert_int_equal(step(), SCHED_NEVER);
@@ -225,6 +226,16 @@ static void opens_at_once_without_a_set(void **state)
     assert_false(world.raise);
     assert_int_equal(world.number, 3);
     assert_int_equal(world.looks, 0);
+}
+
+/* The store was a slave's until now: what the master had beyond it is not known. */
+static void a_store_with_epochs_and_no_set_on_record_raises_versions(void **state)
+{
+    (void)state;
+    begin();
+    step();
+    assert_int_equal(world.opens, 1);
+    assert_true(world.raise);
 }
 
 static void asks_each_member_at_once_and_every_second(void **state)
@@ -316,6 +327,7 @@ static void an_unclean_stop_raises_versions_once(void **state)
 {
     (void)state;
     world.ha.recovered_unclean = true;
+    save_set(0);
     begin();
     step();
     assert_true(world.raise);
@@ -821,6 +833,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(opens_at_once_without_a_set),
+        TEST(a_store_with_epochs_and_no_set_on_record_raises_versions),
         TEST(asks_each_member_at_once_and_every_second),
         TEST(merges_every_member_then_opens_with_the_whole_set),
         TEST(takes_the_highest_epoch_before_the_longest_log),

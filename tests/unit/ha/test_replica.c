@@ -74,7 +74,7 @@ static void an_epoch_is_durable_before_its_first_byte(void **state)
     struct ha_epoch last;
     struct tern_error err;
     assert_int_equal(world.store.at.appended, 3000);
-    assert_ok(epochs_open(&world.sim.env, "/store", 0, 3001, &again, &err));
+    assert_ok(epochs_open(&world.sim.env, "/store", 3001, &again, &err));
     assert_true(epochs_last(again, &last));
     assert_int_equal(last.number, 4);
     epochs_close(again);

@@ -359,6 +359,23 @@ static void topic_is_deleted_in_one_cluster_or_in_all(void **state)
     assert_int_equal(route_delete_topic(&w->table, "T1", 2, ""), 0);
 }
 
+/* The set's rows are no version of its table any more: a topic that its broker still has would be
+ * missing for ever */
+static void topic_that_its_broker_still_has_comes_back(void **state)
+{
+    struct world *w = *state;
+    struct route_registration master = broker("broker-a", 0, "A:1", 1, 1);
+    enter_master(w);
+    assert_int_equal(route_delete_topic(&w->table, "T1", 2, ""), 1);
+    master.topics_version = 7;
+    assert_int_equal(enter(w, master), TERN_OK);
+    assert_true(w->done.need_topics);
+    enter_master(w);
+    assert_non_null(find(w, "T1"));
+    assert_int_equal(enter(w, master), TERN_OK);
+    assert_false(w->done.need_topics);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +407,7 @@ int main(void)
         CASE(wiped_write_permission_lasts_until_the_table_changes),
         CASE(restored_write_permission_is_what_was_registered),
         CASE(topic_is_deleted_in_one_cluster_or_in_all),
+        CASE(topic_that_its_broker_still_has_comes_back),
     };
     return cmocka_run_group_tests_name("route_table", tests, NULL, NULL);
 }

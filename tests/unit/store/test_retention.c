@@ -126,6 +126,21 @@ static void expire_now_goes_by_age_at_any_hour(void **state)
     world_check(w);
 }
 
+/* The log cannot say again which offsets an expired segment had given out. */
+static void queues_of_an_expired_segment_survive_a_power_loss(void **state)
+{
+    struct world *w = *state;
+    world_open(w);
+    fill_segments(w, 3);
+    sim_clock_set_wall(&w->sim.clock, SIM_START_WALL_MS + 80 * (int64_t)HOUR_MS);
+    assert_int_equal(store_expire_now(w->store), 3);
+    world_power_loss(w, SIM_TORN_NONE);
+    world_open(w);
+    world_check(w);
+    world_append_ok(w, 0, 100, 1);
+    world_check(w);
+}
+
 /* ST-10: refused above the warning ratio, with ratio and key named; resumed by itself below. */
 static void disk_above_warning_refuses_and_resumes(void **state)
 {
@@ -272,6 +287,7 @@ int main(void)
         T(old_segments_go_at_the_hour_and_not_before),
         T(at_most_ten_segments_go_in_a_round_and_never_the_last),
         T(expire_now_goes_by_age_at_any_hour),
+        T(queues_of_an_expired_segment_survive_a_power_loss),
         T(disk_above_warning_refuses_and_resumes),
         T(disk_above_clean_ratio_expires_whatever_the_age),
         T(disk_above_max_used_expires_old_ones_at_any_hour),

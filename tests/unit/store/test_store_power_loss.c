@@ -137,7 +137,7 @@ static void begin_after_a_kill(struct world *w, uint64_t seed)
 {
     world_init(w, seed);
     w->options.sync_flush = true;
-    w->options.queue_file_bytes = 8 * QUEUE_UNIT_BYTES;
+    w->options.queue_file_bytes = 200 * QUEUE_UNIT_BYTES;
     world_open(w);
     for (int i = 0; i < 100; i++)
         world_append_ok(w, i % WORLD_QUEUES, 100, 1);
