@@ -14,10 +14,12 @@
  * Resend time is infinite: NNG never repeats a request, and the loss of the pipe ends the calls on
  * it at once.
  *
- * Closing: leave the task (no on_state afterwards); hang up and wait until the pipe has gone; shut
- * the door for beginning operations; close the socket, which ends all calls; wait until they have
- * been told; free the contexts. When the pipe does not go, contexts are closed one by one, and
- * socket and connection are left behind.
+ * Closing: leave the task (no on_state afterwards); shut the door for beginning operations; cancel
+ * the calls and wait until they have been told; free the aios, which waits for deadlines that are
+ * just being enforced; hang up and wait until the pipe has gone (NNG leaks the message that it
+ * takes from its queue for a pipe that is closing, so the queue is empty by then); only then close
+ * the socket, with the contexts that the aios referred to (see docs/decisions/nng-shim.md). When
+ * the pipe does not go, contexts are closed one by one, and socket and connection are left behind.
  *
  * Threads: calls from any; completions on NNG's, or the link's task when nothing was submitted.
  * Locks: conn->lock. Failure modes: TERN_LIMIT above CALLS_MAX; without memory for a context the
@@ -319,7 +321,17 @@ enum tern_code client_dial(struct link *base, const struct link_dial_options *op
     return TERN_OK;
 }
 
-/* Ends the calls and, when it can be, the socket with all that is in it. */
+/* Nothing begins any more: ends what is under way. Returns when NNG does not know the aios. */
+static void end_calls(struct link_conn *conn)
+{
+    for (struct call *call = conn->all; call; call = call->next_all)
+        nng_aio_cancel(call->aio);
+    rpc_gate_shut(&conn->calls, conn->link->env.sched);
+    for (struct call *call = conn->all; call; call = call->next_all)
+        nng_aio_free(call->aio);
+}
+
+/* Ends the contexts and, when it can be, the socket with all that is in it. After end_calls(). */
 static void close_socket(struct link_conn *conn, bool whole)
 {
     if (whole) {
@@ -337,14 +349,13 @@ void client_close(struct link_conn *conn)
     struct nng_link *link = conn->link;
     atomic_store(&conn->closing, true);
     link_member_remove(link, &conn->member);
-    bool gone = dialing_stop(conn);
     rpc_gate_shut(&conn->submitting, link->env.sched);
+    end_calls(conn);
+    bool gone = dialing_stop(conn);
     close_socket(conn, gone);
-    rpc_gate_shut(&conn->calls, link->env.sched);
     struct call *call = conn->all;
     while (call) {
         struct call *next = call->next_all;
-        nng_aio_free(call->aio);
         free(call);
         call = next;
     }

@@ -23,9 +23,10 @@
  *
  * Closing (server_close) is in the order in which nothing can be stranded: hang up on the peers,
  * dropping what they still send, and wait until their pipes have gone; leave the task; shut the
- * door for replies and new contexts; close the socket, which ends all of NNG's operations; free the
- * aios, which waits for callbacks. Requests that handlers still hold become orphans: link_reply
- * frees them, the last one frees the listener. NNG 1.5.2 waits for ever in nng_close when a context
+ * door for replies and new contexts; free the aios, which ends all of NNG's operations and waits
+ * for callbacks and for timeouts that are just being enforced; only then close the socket, with the
+ * contexts that these refer to. Requests that handlers still hold become orphans: link_reply frees
+ * them, the last one frees the listener. NNG 1.5.2 waits for ever in nng_close when a context
  * is opened meanwhile, hence the gate around opening; and when a pipe never goes (nng_shim.c says
  * why), hence the other way out: contexts are closed one by one and the socket is left behind.
  *
@@ -437,7 +438,6 @@ static void free_requests(struct link_listener *listener)
     lock_release(&listener->lock);
     while (request) {
         struct link_request *next = request->next;
-        nng_aio_free(request->aio); /* waits for its callback */
         lock_acquire(&listener->lock);
         request->orphan = request->state == OWNED;
         bool orphan = request->orphan;
@@ -452,10 +452,11 @@ static void free_requests(struct link_listener *listener)
 /* Ends contexts and, when it can be, the socket with all that is in it. */
 static void close_socket(struct link_listener *listener, bool whole)
 {
+    /* While the contexts are there: an operation, even one that is over but was just found to be
+     * late, refers to its context. Freeing waits for both; nng_aio_stop() for the first only. */
+    for (struct link_request *request = listener->requests; request; request = request->next)
+        nng_aio_free(request->aio);
     if (whole) {
-        /* While the socket is there: what an operation under way refers to goes with it. */
-        for (struct link_request *request = listener->requests; request; request = request->next)
-            nng_aio_stop(request->aio);
         nng_close(listener->socket);
         return;
     }

@@ -319,6 +319,26 @@ static void connect_and_close_churn_under_calls(void **state)
     assert_int_equal(atomic_load(&results.done), 600);
 }
 
+/* NNG's own thread may be ending the calls then: it must not find their contexts gone. */
+static void connections_closed_while_deadlines_pass_do_no_harm(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 200; round++) {
+        struct dialled late;
+        struct results ended;
+        results_init(&ended, &world);
+        dial_start(&late, &world, echo.address, 0);
+        if (round % 4 != 0) /* else they may still wait to be sent */
+            world_wait(&world, &late.ups, 1);
+        for (int i = 0; i < 40; i++)
+            call_with(&late, 'D', 10, 2 + i % 4, &ended);
+        world_wait(&world, &ended.done, 1 + (uint32_t)round % 20);
+        dial_stop(&late);
+        assert_int_equal(atomic_load(&ended.done), 40);
+        assert_int_equal(ended.by_status[TERN_OK], 0);
+    }
+}
+
 static void listener_churn_under_calls(void **state)
 {
     (void)state; /* NN-08 */
@@ -433,6 +453,7 @@ int main(void)
         TEST_(address_in_use_says_so),
         TEST_(ipv6_and_names_work),
         TEST_(connect_and_close_churn_under_calls),
+        TEST_(connections_closed_while_deadlines_pass_do_no_harm),
         TEST_(listener_churn_under_calls),
         TEST_(connections_closed_at_any_moment_of_connecting_leave_nothing),
         TEST_(connections_closed_when_they_are_up_leave_nothing),
