@@ -411,7 +411,7 @@ static void run_schedule(uint64_t seed)
 static void sets_lose_only_what_they_may(void **state)
 {
     (void)state;
-    uint64_t first = 1, count = 80;
+    uint64_t first = 1, count = 60;
     const char *seeds = getenv("TERN_SIM_SEEDS");
     if (seeds)
         assert_int_equal(sscanf(seeds, "%" SCNu64 ":%" SCNu64, &first, &count), 2);

@@ -21,7 +21,7 @@ static void on_peer_state(void *arg, struct rpc_peer *which, bool up)
 
 static void listen_plainly(void)
 {
-    uint16_t port;
+    uint16_t port = 0;
     listener = raw_listen(&port);
     snprintf(address, sizeof address, "127.0.0.1:%u", port);
 }
