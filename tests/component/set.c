@@ -1,6 +1,7 @@
 /* See set.h. */
 #include "tests/component/set.h"
 
+#include <dirent.h>
 #include <signal.h>
 
 #include "tests/unit/base/unit.h"
@@ -107,9 +108,41 @@ void set_stop(struct broker_set *set, size_t node)
     forget_wire(at);
 }
 
+/* Whether every thread of the process stands still; kill() returns before they do. */
+static bool all_stopped(pid_t pid)
+{
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *tasks = opendir(path);
+    assert_non_null(tasks);
+    bool stopped = true;
+    for (struct dirent *task; stopped && (task = readdir(tasks));) {
+        char stat[sizeof path + sizeof task->d_name + 8];
+        if (task->d_name[0] == '.')
+            continue;
+        snprintf(stat, sizeof stat, "%s/%s/stat", path, task->d_name);
+        FILE *file = fopen(stat, "r");
+        if (!file)
+            continue; /* it has ended */
+        size_t size = fread(line, 1, sizeof line - 1, file);
+        fclose(file);
+        line[size] = 0;
+        const char *state = strrchr(line, ')');
+        stopped = state && state[1] == ' ' && state[2] == 'T';
+    }
+    closedir(tasks);
+    return stopped;
+}
+
 void set_pause(struct broker_set *set, size_t node)
 {
-    assert_int_equal(kill(set->nodes[node].daemon.pid, SIGSTOP), 0);
+    pid_t pid = set->nodes[node].daemon.pid;
+    int64_t deadline = now_ms() + PATIENCE_MS;
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    while (!all_stopped(pid)) {
+        assert_true(now_ms() < deadline);
+        usleep(1000);
+    }
 }
 
 void set_resume(struct broker_set *set, size_t node)
