@@ -26,6 +26,7 @@ printf 'building preset %s …\n' "$preset" >&2
 build "$preset"
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$TERNMQ_SOURCE/tests/lsan.supp:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 [ ! -f "$TERNMQ_SOURCE/tests/tsan.supp" ] || TSAN_OPTIONS+=:suppressions=$TERNMQ_SOURCE/tests/tsan.supp
