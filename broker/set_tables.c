@@ -402,6 +402,12 @@ void set_tables_destroy(struct set_tables *tables)
     free(tables);
 }
 
+static enum tern_code persist(void *arg, struct tern_error *err)
+{
+    struct set_tables *tables = arg;
+    return offsets_persist(tables->broker->offsets, err);
+}
+
 void set_tables_ops(struct set_tables *tables, struct ha_tables *out)
 {
     *out = (struct ha_tables){.arg = tables,
@@ -412,5 +418,6 @@ void set_tables_ops(struct set_tables *tables, struct ha_tables *out)
                               .own = own,
                               .lower = set_tables_lower,
                               .open = set_tables_open,
-                              .forget = set_tables_forget};
+                              .forget = set_tables_forget,
+                              .persist = persist};
 }

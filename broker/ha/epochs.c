@@ -393,18 +393,28 @@ enum tern_code epochs_begin(struct epochs *epochs, int64_t log_min, int64_t star
     return code;
 }
 
+/* Shortens the list to what is older than `first` (NULL: nothing), at most `most`. */
+static void keep_before(struct list *list, const struct ha_epoch *first, size_t most)
+{
+    size_t count = 0;
+    while (first && count < list->count && list->items[count].number < first->number &&
+           list->items[count].start < first->start)
+        count++;
+    list->count = count;
+    if (count > most)
+        drop_first(list, count - most);
+}
+
 enum tern_code epochs_adopt(struct epochs *epochs, const struct ha_epoch *list, size_t count,
                             int64_t end, struct tern_error *err)
 {
     if (!ha_epochs_sound(list, count))
         return error_set(err, TERN_INVALID, "the source's list of epochs is not sound");
-    struct list *next = &epochs->next;
+    struct list *next = edit(epochs);
     uint64_t highest = count > 0 ? list[count - 1].number : 0;
-    next->count = 0;
-    while (next->count < count && list[next->count].start < end) {
-        next->items[next->count] = list[next->count];
-        next->count++;
-    }
+    keep_before(next, count > 0 ? &list[0] : NULL, EPOCHS_MAX - count);
+    for (size_t i = 0; i < count && list[i].start < end; i++)
+        next->items[next->count++] = list[i];
     return commit(epochs, highest, err);
 }
 

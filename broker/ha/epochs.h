@@ -88,7 +88,8 @@ MUST_CHECK enum tern_code epochs_begin(struct epochs *epochs, int64_t log_min, i
                                        struct ha_epoch *out, struct tern_error *err);
 /*
  * A receiver's: the list becomes the source's part before `end` (epochs that start before it),
- * durable when this returns. @blocks on the disk
+ * behind what is older here than all of it: a source that began later does not know those any more.
+ * An empty list empties it. Durable when this returns. @blocks on the disk
  */
 MUST_CHECK enum tern_code epochs_adopt(struct epochs *epochs, const struct ha_epoch *list,
                                        size_t count, int64_t end, struct tern_error *err);

@@ -68,6 +68,9 @@ struct ha_tables {
      * disk
      */
     enum tern_code (*forget)(void *arg, struct tern_error *err);
+    /* Progress as it is now is on the disk when this returns. NULL: there is none. @blocks on the
+     * disk */
+    enum tern_code (*persist)(void *arg, struct tern_error *err);
 };
 
 enum { HA_PROGRESS_MAX = 2000, HA_CHUNK_MAX = 1 << 20, HA_PARK_MAX_MS = 1000 };

@@ -244,7 +244,13 @@ static enum copied add_epoch(struct chunk *c)
         return COPIED;
     if (!c->may_wait)
         return COPY_LATER;
-    enum tern_code code = epochs_add(c->replica->options.part.epochs, &c->epoch, &err);
+    const struct ha_member *source = &c->replica->source; /* only the ha task changes its epochs */
+    struct epochs *epochs = c->replica->options.part.epochs;
+    enum tern_code code = TERN_OK;
+    if (c->last.number == 0) /* with those whose bytes have expired, by which others are known */
+        code = epochs_adopt(epochs, source->epochs, source->epoch_count, c->epoch.start, &err);
+    if (code == TERN_OK)
+        code = epochs_add(epochs, &c->epoch, &err);
     if (code != TERN_OK)
         return end_chunk(c, REPLICA_RETRY_SLOW_MS, code, "an epoch", error_text(&err, code));
     lock_acquire(&c->replica->lock);

@@ -52,20 +52,24 @@ static enum tern_code adopt(struct replica *replica, int64_t end, struct tern_er
                         replica->incoming.epoch_count, end, err);
 }
 
-/* Whether our list is the source's before our end already. */
+/* Whether our list is the source's before our end already, but for older ones. */
 static bool is_adopted(const struct replica *replica)
 {
     const struct ha_member *own = &replica->self;
     const struct ha_member *source = &replica->incoming;
     size_t count = 0;
+    size_t older = 0;
     while (count < source->epoch_count && source->epochs[count].start < own->log_end)
         count++;
-    if (count != own->epoch_count)
+    while (count > 0 && older < own->epoch_count &&
+           own->epochs[older].number < source->epochs[0].number)
+        older++;
+    if (count != own->epoch_count - older)
         return false;
     for (size_t i = 0; i < count; i++)
-        if (own->epochs[i].number != source->epochs[i].number ||
-            own->epochs[i].id != source->epochs[i].id ||
-            own->epochs[i].start != source->epochs[i].start)
+        if (own->epochs[older + i].number != source->epochs[i].number ||
+            own->epochs[older + i].id != source->epochs[i].id ||
+            own->epochs[older + i].start != source->epochs[i].start)
             return false;
     return true;
 }

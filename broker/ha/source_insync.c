@@ -4,7 +4,8 @@
  *
  *   fetch, report ─► source_feed ─► insync ─► recount ─► source_tell ─► sends and commits that wait
  *                                      │
- *                           ha task: LEAVE: store_flush, save │ JOIN: save ─► insync_saved
+ *                           ha task: LEAVE: store_flush, progress, save │ JOIN: save ─►
+ * insync_saved
  *
  * Invariants:
  *   - What is told is told in order, by one thread at a time: a thread that finds another one
@@ -191,10 +192,13 @@ static void log_changes(struct source *source, const struct changes *changes)
 /* @thread ha task @locks none */
 static bool save(struct source *source, enum insync_step step, const struct insync_set *next)
 {
+    const struct ha_tables *tables = &source->ha->tables;
     struct tern_error err = {.code = TERN_OK};
     enum tern_code code = TERN_OK;
     if (step == INSYNC_LEAVE)
         code = store_flush(source->ha->store, &err);
+    if (code == TERN_OK && step == INSYNC_LEAVE && tables->persist)
+        code = tables->persist(tables->arg, &err); /* what the member alone had beside us, too */
     if (code == TERN_OK)
         code = insync_save(&source->env, source->ha->root_dir, next, &err);
     if (code == TERN_OK)

@@ -158,9 +158,8 @@ int fault_state(const struct fault_broker *broker);
 bool fault_is_master(const struct fault_broker *broker);
 /* Notes who holds what. Before everything that takes something away. */
 void fault_look(struct fault_world *world);
-/* It has lost its power; what was not flushed at the last look is gone there.
- * sudden: more may have been written since. */
-void fault_power_lost(struct fault_broker *broker, bool sudden);
+/* It has lost its power; what was not flushed at the last look, or written since, is gone there. */
+void fault_power_lost(struct fault_broker *broker);
 void fault_disk_lost(struct fault_broker *broker);
 /* An operator opens this master without the members that do not answer. */
 void fault_forced(struct fault_broker *broker);
@@ -175,5 +174,9 @@ void fault_check_finished(struct fault_world *world);
 /* Every member of each set is open or follows, and has what its master has. */
 bool fault_all_settled(void *world);
 void fault_check_stores(struct fault_world *world);
+/* Heals and starts everything, waits until all is delivered and settled, checks. */
+void fault_drain(struct fault_world *world);
+/* Ends clients, brokers and the world's parts. */
+void fault_end(struct fault_world *world);
 
 #endif

@@ -72,7 +72,7 @@ static void bury(struct fault_broker *broker)
         node_kill(broker->node);
     broker->dying = false;
     if (broker->loses_power)
-        fault_power_lost(broker, true);
+        fault_power_lost(broker);
 }
 
 void fault_bury_all(struct fault_world *world)
@@ -112,7 +112,7 @@ void fault_power_off(struct fault_broker *broker, enum sim_torn torn)
 {
     fault_look(broker->world);
     node_power_off(broker->node, torn);
-    fault_power_lost(broker, false);
+    fault_power_lost(broker);
 }
 
 void fault_down(struct fault_broker *broker)
@@ -255,6 +255,16 @@ void fault_start_all(struct fault_world *world)
 {
     bool breaks = world->may_break;
     world->may_break = false;
+    for (unsigned i = 0; i < world->broker_count; i++) {
+        const struct broker_config *config = &world->brokers[i].node->config;
+        fault_trace(
+            world,
+            "configuration broker=%u role=%d flush=%d visibility=%d replicas=%s min=%" PRId64
+            " timeout_ms=%" PRId64 " retention_ms=%" PRId64,
+            i, config->role, config->flush_type, config->consume_visibility,
+            config->in_sync_replicas_text, config->min_in_sync_replicas, config->recover_timeout_ms,
+            config->retention_ms);
+    }
     for (unsigned i = 0; i < world->broker_count; i++)
         fault_up(&world->brokers[i]);
     world->may_break = breaks;

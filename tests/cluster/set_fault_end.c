@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "tests/cluster/set_fault.h"
 
 static struct store *store_of(const struct fault_broker *broker)
@@ -210,4 +211,95 @@ void fault_check_stores(struct fault_world *world)
     check_places(world);
     for (unsigned i = 0; i < world->set_count; i++)
         check_promises(world, &world->sets[i]);
+}
+
+/* ---- healing ---- */
+
+enum { SETTLE_MS = 150000, DELIVER_MS = 250000 };
+
+static int64_t in_ms(const struct fault_world *world, int64_t ms)
+{
+    return clock_mono_ns(world->cluster.sim.env.clock) + ms_to_ns(ms);
+}
+
+static void fail_unsettled(const struct fault_world *world)
+{
+    for (unsigned i = 0; i < world->broker_count; i++) {
+        const struct fault_broker *broker = &world->brokers[i];
+        struct store_positions at;
+        store_positions(broker->node->broker->store, &at);
+        fprintf(stderr, "%s: %s, ends at %" PRId64 ", dispatched to %" PRId64 "\n",
+                broker->node->address, ha_state_text(fault_state(broker)), at.whole, at.dispatched);
+    }
+    fail_msg("seed %" PRIu64 ": not every broker has come back", world->seed);
+}
+
+/* Without a disk or a whole log lost for good nobody needs an operator. */
+static void settle(struct fault_world *world)
+{
+    struct sim_sched *sched = world->cluster.sim.sched;
+    if (sim_run_until_true(sched, fault_all_settled, world, in_ms(world, SETTLE_MS)))
+        return;
+    for (unsigned i = 0; i < world->set_count; i++) {
+        struct fault_broker *master = &world->brokers[world->sets[i].master];
+        if (!world->sets[i].operator_may ||
+            fault_state(master) != TERN__WIRE__HA_STATE__HA_RECOVERING)
+            continue;
+        fault_look(world);
+        fault_trace(world, "operator_forces broker=%u", master->index);
+        fault_forced(master);
+        assert_int_equal(fault_force_open(world, master), TERN_OK);
+    }
+    for (unsigned i = 0; i < world->broker_count; i++)
+        if (world->sets[world->brokers[i].set].rejoin_may &&
+            fault_state(&world->brokers[i]) == TERN__WIRE__HA_STATE__HA_DETACHED)
+            fault_rejoin(world, &world->brokers[i]);
+    if (!sim_run_until_true(sched, fault_all_settled, world, in_ms(world, SETTLE_MS)))
+        fail_unsettled(world);
+}
+
+void fault_drain(struct fault_world *world)
+{
+    fault_trace(world, "drain");
+    fault_bury_all(world);
+    world->may_break = false;
+    world->fail_percent = 0;
+    sim_net_heal_all(world->cluster.net);
+    sim_net_set_delay(world->cluster.net, 50000, 200000);
+    if (!world->cluster.namesrv)
+        cluster_start_namesrv(&world->cluster);
+    if (world->two_nameservers && !world->namesrv2)
+        fault_start_namesrv2(world);
+    for (unsigned i = 0; i < world->broker_count; i++) {
+        world->brokers[i].calls_left = 0;
+        fault_up(&world->brokers[i]);
+    }
+    while (!world->readers[0] && !world->readers[1] && !world->readers[2])
+        fault_join(world);
+    settle(world);
+    fault_check(world);
+    if (!sim_run_until_true(world->cluster.sim.sched, fault_all_finished, world,
+                            in_ms(world, DELIVER_MS)))
+        fault_check_finished(world);
+    fault_check(world);
+    sim_run_for(world->cluster.sim.sched, ms_to_ns(8000)); /* commits, and their copies */
+    settle(world);
+    fault_check(world);
+    fault_check_stores(world);
+}
+
+void fault_end(struct fault_world *world)
+{
+    for (size_t i = 0; i < READERS_MAX; i++)
+        tern_push_consumer_destroy(world->readers[i]);
+    tern_pull_consumer_destroy(world->committer);
+    fault_check(world);
+    tern_producer_destroy(world->producer);
+    if (world->namesrv2)
+        fault_kill_namesrv2(world);
+    for (unsigned i = 0; i < world->broker_count; i++) {
+        node_stop(world->brokers[i].node);
+        assert_int_equal(sim_fs_open_handles(world->brokers[i].node->disk), 0);
+    }
+    cluster_fini(&world->cluster);
 }

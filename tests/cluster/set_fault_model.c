@@ -122,7 +122,7 @@ static void lose_promises(struct fault_broker *broker)
     }
 }
 
-void fault_power_lost(struct fault_broker *broker, bool sudden)
+void fault_power_lost(struct fault_broker *broker)
 {
     struct fault_world *world = broker->world;
     struct fault_set *set = set_of(broker);
@@ -134,14 +134,16 @@ void fault_power_lost(struct fault_broker *broker, bool sudden)
     set->rejoin_may |= broker->flushed == 0;
     for (uint32_t i = 0; i < world->sent; i++) {
         struct number *number = &world->numbers[i];
-        if (!number->answers || (sudden && number->acked && !number->held))
+        if (!number->answers)
             number->lossy = true; /* where it lies is not known */
-        if (!number->acked || number->set != broker->set || !(number->held & bit))
+        if (!number->acked || number->set != broker->set)
             continue;
-        if (number->phys_off + number->record_size > broker->flushed) {
-            number->held &= ~bit;
-            judge(set, number);
-        }
+        bool flushed =
+            number->held & bit && number->phys_off + number->record_size <= broker->flushed;
+        if (flushed)
+            continue;
+        number->held &= ~bit; /* or it was written since the last look */
+        judge(set, number);
     }
 }
 

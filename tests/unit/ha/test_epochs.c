@@ -302,6 +302,24 @@ static void epochs_whose_bytes_have_expired_stay(void **state)
     epochs_close(epochs);
 }
 
+/* A source that began later has expired ones no more; a third member may be known by them. */
+static void older_epochs_than_the_sources_stay(void **state)
+{
+    (void)state;
+    struct ha_epoch list[EPOCHS_MAX];
+    struct ha_epoch three[] = {{1, 10, 0}, {2, 20, 100}, {4, 40, 250}};
+    struct epochs *epochs = open_at(0);
+    assert_ok(epochs_adopt(epochs, three, 3, 1000, &err));
+    assert_ok(epochs_adopt(epochs, &three[1], 2, 200, &err));
+    assert_int_equal(epochs_copy(epochs, list), 2);
+    assert_memory_equal(list, three, 2 * sizeof list[0]);
+    assert_ok(epochs_adopt(epochs, &three[2], 1, 1000, &err));
+    assert_int_equal(epochs_copy(epochs, list), 3);
+    assert_ok(epochs_adopt(epochs, NULL, 0, 0, &err));
+    assert_int_equal(epochs_copy(epochs, list), 0);
+    epochs_close(epochs);
+}
+
 static void a_receiver_takes_what_its_source_has(void **state)
 {
     (void)state;
@@ -423,6 +441,7 @@ int main(void)
         T(numbers_are_above_any_seen_and_never_reused),
         T(a_dropped_epoch_does_not_come_back_when_the_log_has_grown),
         T(epochs_whose_bytes_have_expired_stay),
+        T(older_epochs_than_the_sources_stay),
         T(a_receiver_takes_what_its_source_has),
         T(a_full_list_forgets_its_oldest),
         T(a_failed_write_leaves_the_old_list_and_burns_the_number),
