@@ -99,7 +99,7 @@ void admin_lane_poke(struct admin_lane *lane)
 void open_node(struct node *node, enum broker_role role)
 {
     struct broker *broker = &node->broker;
-    broker->config.role = role;
+    broker->config.role = (int32_t)role;
     snprintf(broker->config.broker_name, sizeof broker->config.broker_name, "broker-a");
     broker->store = &node->store;
     broker->ha = &node->ha;
