@@ -315,8 +315,8 @@ static void malformed_state_is_refused(void **state)
         "{\"topic\":\"U\",\"run\":\"1\",\"streams\":[{}]}",
         "{\"topic\":\"T\",\"run\":\"1\",\"streams\":[]}",
         "{\"topic\":\"T\",\"run\":\"1\",\"streams\":[{\"broker\":\"b\",\"queue\":0,\"acked\":-1}]}",
-        "{\"topic\":\"T\",\"run\":\"1\",\"streams\":[{\"broker\":\"b\",\"queue\":0,\"acked\":1,"
-        "\"retries\":[[0,0,2]]}]}"};
+        ("{\"topic\":\"T\",\"run\":\"1\",\"streams\":[{\"broker\":\"b\",\"queue\":0,\"acked\":1,"
+         "\"retries\":[[0,0,2]]}]}")};
     struct world *w = *state;
     snprintf(w->path, sizeof w->path, "test_mqbench_verify.%ld.state", (long)getpid());
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
