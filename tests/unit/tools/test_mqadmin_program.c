@@ -25,7 +25,8 @@ struct world {
     struct link *link;
     struct rpc_server *server;
     char address[64];
-    _Atomic int state; /* Tern__Wire__HaState that it shows */
+    _Atomic bool ready; /* the above are set; requests come later, on other threads */
+    _Atomic int state;  /* Tern__Wire__HaState that it shows */
     _Atomic int forced, rejoined;
     uint8_t discarded[16]; /* read after the program has ended */
     char output[16384];
@@ -87,6 +88,7 @@ static void answer_status(struct world *w, struct rpc_request *request)
 static void on_request(void *arg, struct rpc_request *request)
 {
     struct world *w = arg;
+    ENSURE(atomic_load(&w->ready));
     switch (request->header->body_case) {
     case TERN__WIRE__REQUEST__BODY_CLUSTER_INFO:
         answer_cluster(w, request);
@@ -132,6 +134,7 @@ static int set_up(void **state)
     if (rpc_server_create(&w->env, w->link, &options, &w->server, &err) != TERN_OK)
         fail_msg("rpc_server_create: %s", err.text);
     snprintf(w->address, sizeof w->address, "127.0.0.1:%u", rpc_server_port(w->server));
+    atomic_store(&w->ready, true);
     *state = w;
     return 0;
 }
