@@ -54,7 +54,7 @@ void ha_set_state(struct ha *ha, int state)
         ha->alone_since_ns = clock_mono_ns(ha->env.clock);
         lock_release(&ha->lock);
     }
-    ha->broker.on_state(ha->broker.arg, ha->options.mode, state);
+    ha->options.on_state(ha->options.arg, ha->options.mode, state);
 }
 
 /* ---- who we are ---- */
@@ -161,14 +161,14 @@ static void on_confirmed(void *arg, int64_t confirmed, bool alone)
     struct ha *ha = arg;
     (void)confirmed;
     (void)alone;
-    ha->broker.on_acknowledged(ha->broker.arg);
+    ha->options.on_acknowledged(ha->options.arg);
 }
 
 static void on_progress_seen(void *arg, uint64_t change)
 {
     struct ha *ha = arg;
     (void)change;
-    ha->broker.on_acknowledged(ha->broker.arg);
+    ha->options.on_acknowledged(ha->options.arg);
 }
 
 /* ---- the task ---- */
@@ -273,13 +273,7 @@ static enum tern_code start_server(struct ha *ha, struct tern_error *err)
 
 static void copy_options(struct ha *ha, const struct ha_options *options)
 {
-    ha->broker = *options;
     ha->options = *options;
-    ha->options.arg = ha;
-    ha->options.on_state = NULL;
-    ha->options.on_acknowledged = NULL;
-    ha->options.on_confirmed = on_confirmed;
-    ha->options.on_progress_seen = on_progress_seen;
     snprintf(ha->cluster, sizeof ha->cluster, "%s", options->cluster);
     snprintf(ha->name, sizeof ha->name, "%s", options->name);
     snprintf(ha->root, sizeof ha->root, "%s", options->root_dir);
@@ -314,7 +308,11 @@ static enum tern_code create_parts(struct ha *ha, struct tern_error *err)
         return code;
     part.epochs = ha->epochs;
     code = rpc_client_create(&ha->env, ha->link, &client, &ha->client);
-    struct source_options source = {.part = part, .on_heard = on_heard, .on_refused = on_refused};
+    struct source_options source = {.part = part,
+                                    .on_heard = on_heard,
+                                    .on_refused = on_refused,
+                                    .on_confirmed = on_confirmed,
+                                    .on_progress_seen = on_progress_seen};
     struct replica_options replica = {.part = part,
                                       .client = ha->client,
                                       .on_event = on_replica_event,

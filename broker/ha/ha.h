@@ -104,12 +104,6 @@ struct ha_options {
     void (*on_state)(void *arg, enum ha_mode mode, int state); /* Tern__Wire__HaState */
     /* What ha_acknowledged() tells has changed; may come from several threads at once. */
     void (*on_acknowledged)(void *arg);
-    /* The parts' words for it, which ha.c takes: not the broker's to set. */
-    /* Confirmed has risen, or who counts has changed. alone: the set is empty. */
-    void (*on_confirmed)(void *arg, int64_t confirmed, bool alone);
-    /* Enough peers have our progress up to this change (UINT64_MAX: there is nobody to wait for).
-     */
-    void (*on_progress_seen)(void *arg, uint64_t change);
 };
 
 MUST_CHECK enum tern_code ha_create(const struct env *env, struct link *link,

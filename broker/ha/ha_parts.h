@@ -22,8 +22,7 @@ struct todo {
 struct ha {
     struct env env;
     struct link *link;
-    struct ha_options options; /* the parts': texts point to the copies below, arg is this */
-    struct ha_options broker;  /* as given, for its functions */
+    struct ha_options options; /* its texts point to the copies below */
     char cluster[BROKER_NAME_MAX + 1], name[BROKER_NAME_MAX + 1];
     char root[FS_PATH_BYTES];
     char listen_addr[HA_ADDRESS_BYTES], advertise_host[HA_ADDRESS_BYTES];

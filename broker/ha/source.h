@@ -23,6 +23,12 @@ struct source_options {
     /* A slave's epoch is not below ours, under another id, and it refuses to be cut: an open master
      * must stop writing. @thread link's */
     void (*on_refused)(void *arg, const struct ha_member *slave);
+    /* Confirmed has risen, or who counts has changed; in order, one at a time. alone: the set is
+     * empty. @locks none @thread link's, the appender's, the flusher's, ha task */
+    void (*on_confirmed)(void *arg, int64_t confirmed, bool alone);
+    /* The in-sync members have our progress up to this change; UINT64_MAX: there is nobody to wait
+     * for. Likewise. */
+    void (*on_progress_seen)(void *arg, uint64_t change);
 };
 
 MUST_CHECK enum tern_code source_create(const struct source_options *options, struct source **out);

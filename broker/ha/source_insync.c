@@ -91,7 +91,7 @@ static bool is_same_end(const struct told *a, const struct told *b)
 
 void source_tell(struct source *source)
 {
-    const struct ha_options *ha = source->ha;
+    const struct source_options *options = &source->options;
     lock_acquire(&source->lock);
     if (source->telling) {
         lock_release(&source->lock);
@@ -110,9 +110,9 @@ void source_tell(struct source *source)
         source->told = now;
         lock_release(&source->lock);
         if (!is_same_end(&now, &told))
-            ha->on_confirmed(ha->arg, now.confirmed, now.alone);
+            options->on_confirmed(options->part.arg, now.confirmed, now.alone);
         if (now.progress != told.progress)
-            ha->on_progress_seen(ha->arg, now.progress);
+            options->on_progress_seen(options->part.arg, now.progress);
         lock_acquire(&source->lock);
     }
     source->telling = false;

@@ -203,9 +203,7 @@ void node_init(struct node *node, const struct env *env, const char *host, const
                                               .differs = differs,
                                               .apply = apply,
                                               .own = own,
-                                              .lower = lower},
-                                   .on_confirmed = on_confirmed,
-                                   .on_progress_seen = on_progress_seen};
+                                              .lower = lower}};
     node->ha.arg = node;
     memset(node->ha.uuid, uuid, HA_UUID_BYTES);
 }
@@ -247,7 +245,11 @@ static void make_parts(struct node *node, uint16_t port)
                                    .arg = node,
                                    .self = self,
                                    .wake = wake};
-    struct source_options source = {.part = part, .on_heard = on_heard, .on_refused = on_refused};
+    struct source_options source = {.part = part,
+                                    .on_heard = on_heard,
+                                    .on_refused = on_refused,
+                                    .on_confirmed = on_confirmed,
+                                    .on_progress_seen = on_progress_seen};
     struct rpc_client_options client = {.max_message_bytes = FRAME_HEADER_MAX,
                                         .connect_wait_ms = 1000,
                                         .reconnect_min_ms = 50,

@@ -163,9 +163,7 @@ void source_world_init(struct source_world *w, enum ha_mode mode)
                    .differs = differs,
                    .apply = apply,
                    .own = own},
-        .arg = w,
-        .on_confirmed = on_confirmed,
-        .on_progress_seen = on_progress_seen};
+        .arg = w};
     memset(w->ha.uuid, 0xEE, sizeof w->ha.uuid);
     struct source_options options = {.part = {.env = &w->sim.env,
                                               .ha = &w->ha,
@@ -174,7 +172,9 @@ void source_world_init(struct source_world *w, enum ha_mode mode)
                                               .self = self,
                                               .wake = wake},
                                      .on_heard = on_heard,
-                                     .on_refused = on_refused};
+                                     .on_refused = on_refused,
+                                     .on_confirmed = on_confirmed,
+                                     .on_progress_seen = on_progress_seen};
     assert_ok(source_create(&options, &w->source));
 }
 

@@ -198,11 +198,11 @@ static void begin(void)
     w.store.whole = w.store.flushed = 1;
     w.ha.tables =
         (struct ha_tables){.fill = fill, .topics_agree = agree, .differs = differs, .own = own};
-    w.ha.on_confirmed = on_confirmed;
-    w.ha.on_progress_seen = on_progress_seen;
     struct source_options options = {
         .part = {.env = &mixed, .ha = &w.ha, .epochs = w.epochs, .self = self, .wake = wake_task},
-        .on_heard = on_heard};
+        .on_heard = on_heard,
+        .on_confirmed = on_confirmed,
+        .on_progress_seen = on_progress_seen};
     assert_ok(source_create(&options, &w.source));
     assert_ok(task_start(real.sched, "ha", step, w.source, &task));
 }
