@@ -28,7 +28,7 @@ struct world {
     _Atomic bool ready; /* the above are set; requests come later, on other threads */
     _Atomic int state;  /* Tern__Wire__HaState that it shows */
     _Atomic int forced, rejoined;
-    uint8_t discarded[16]; /* read after the program has ended */
+    uint8_t discarded[16]; /* published by forced */
     char output[16384];
 };
 
@@ -212,9 +212,9 @@ static void force_open_with_yes_is_sent(void **state)
     expect(w, 0,
            "forceOpen -b broker-a --discard-slave 00112233445566778899aabbccddeeff --yes --json",
            "\"ok\": true");
+    assert_int_equal(atomic_load(&w->forced), 2);
     assert_int_equal(w->discarded[1], 0x11);
     assert_int_equal(w->discarded[15], 0xff);
-    assert_int_equal(atomic_load(&w->forced), 2);
 }
 
 static void open_master_is_not_forced(void **state)
