@@ -264,7 +264,8 @@ void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_
 static bool forbidden_property(const struct slice *name)
 {
     static const char *const names[] = {PROP_WAIT,       PROP_DELAY,    PROP_TRAN_MSG,
-                                        PROP_REAL_TOPIC, PROP_REAL_QID, PROP_RETRY_TOPIC};
+                                        PROP_REAL_TOPIC, PROP_REAL_QID, PROP_RETRY_TOPIC,
+                                        PROP_SEQUEL_OF};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (name->len == strlen(names[i]) && !memcmp(name->ptr, names[i], name->len))
             return true;
@@ -284,7 +285,7 @@ static const char *check_props(const struct broker *broker, const struct record 
                       !memcmp(value.ptr, broker->config.cluster_name, value.len);
         else if (forbidden_property(&name))
             return "a property that prepared records may not carry (WAIT, DELAY, TRAN_MSG, "
-                   "REAL_TOPIC, REAL_QID, RETRY_TOPIC)";
+                   "REAL_TOPIC, REAL_QID, RETRY_TOPIC, SEQUEL_OF)";
     }
     return cluster ? NULL : "no property CLUSTER with this cluster's name";
 }

@@ -33,6 +33,7 @@ static uint8_t *stored_props(struct send *send, const ProtobufCBinaryData *sent,
         send->no_wait = value.len == 5 && !strncasecmp((const char *)value.ptr, "false", 5);
     *len = props_remove(props, sent->data, sent->len, PROP_WAIT);
     *len = props_remove(props, props, *len, PROP_CLUSTER);
+    *len = props_remove(props, props, *len, PROP_SEQUEL_OF); /* ours alone */
     if (props_append(props, len, RECORD_PROPS_MAX, PROP_CLUSTER, strlen(PROP_CLUSTER), cluster,
                      strlen(cluster)) != TERN_OK) {
         rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,

@@ -41,18 +41,22 @@ static bool slice_is(const struct slice *slice, const char *text, size_t len)
     return slice->len == len && memcmp(slice->ptr, text, len) == 0;
 }
 
-static int64_t code_of(const struct record *record, const struct delay_levels *delays)
+/* The tagsCode; *sequel: the record stands for an earlier one of another topic. */
+static int64_t code_of(const struct record *record, const struct delay_levels *delays, bool *sequel)
 {
     struct slice name;
     struct slice value;
     struct slice tags = {NULL, 0};
     struct slice delay = {NULL, 0};
     size_t cursor = 0;
+    *sequel = (record->sys_flag & SYS_TX_MASK) == SYS_TX_COMMIT;
     while (props_next(record->props, record->props_len, &cursor, &name, &value)) {
         if (slice_is(&name, PROP_TAGS, sizeof PROP_TAGS - 1))
             tags = value;
         else if (slice_is(&name, PROP_DELAY, sizeof PROP_DELAY - 1))
             delay = value;
+        else if (slice_is(&name, PROP_SEQUEL_OF, sizeof PROP_SEQUEL_OF - 1))
+            *sequel = true;
     }
     const struct slice topic = {record->topic, record->topic_len};
     if (delay.len > 0 && slice_is(&topic, SCHEDULE_TOPIC, sizeof SCHEDULE_TOPIC - 1)) {
@@ -101,6 +105,7 @@ static enum tern_code add(struct dispatch_batch *batch, const struct batch_sourc
                           const struct record *record, bool *full)
 {
     uint32_t type = record->sys_flag & SYS_TX_MASK;
+    bool sequel = false;
     *full = false;
     if (deletions_cover(source->deletions, record->topic, record->topic_len, record->phys_off))
         return TERN_OK;
@@ -114,11 +119,14 @@ static enum tern_code add(struct dispatch_batch *batch, const struct batch_sourc
         }
         uint32_t i = batch->unit_count++;
         batch->run_of[i] = (uint16_t)(run - batch->runs);
-        batch->units[i] = (struct queue_unit){.phys_off = record->phys_off,
-                                              .size = (int32_t)record->total_size,
-                                              .tags_code = code_of(record, source->delays)};
+        batch->units[i] =
+            (struct queue_unit){.phys_off = record->phys_off,
+                                .size = (int32_t)record->total_size,
+                                .tags_code = code_of(record, source->delays, &sequel)};
         run->count++;
     }
+    if (sequel && source->observer && source->observer->on_sequel)
+        source->observer->on_sequel(source->observer->arg, record);
     return source->index ? index_service_put(source->index, record) : TERN_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "broker/store/delay_level.h"
 #include "broker/store/index_service.h"
 #include "broker/store/queue_table.h"
+#include "broker/store/store.h"
 
 struct deletions;
 
@@ -56,6 +57,7 @@ struct batch_source {
     struct index_service *index; /* NULL: not kept */
     struct deletions *deletions; /* NULL: none */
     const struct delay_levels *delays;
+    const struct store_observer *observer; /* NULL: nobody is told of sequels */
 };
 
 /* Empties it. @thread the dispatch token's holder */

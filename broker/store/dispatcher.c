@@ -185,7 +185,7 @@ static enum batch_stop fill(struct dispatcher *d, struct dispatch_batch *batch, 
                             enum tern_code *code)
 {
     const struct batch_source source = {d->options.queues, d->options.index, d->options.deletions,
-                                        &d->delays};
+                                        &d->delays, &d->options.observer};
     batch_init(batch, d->options.queues);
     out->stop = batch_fill(batch, &source, phys_off, bytes, size, &out->taken, &out->need, code);
     if (out->stop == BATCH_FAILED)

@@ -60,6 +60,12 @@ struct store_observer {
      * appends: it may read and send what was appended, but not wait.
      */
     void (*on_end)(void *arg, int64_t end);
+    /*
+     * A record was dispatched that stands for an earlier one of another topic: it carries SEQUEL_OF
+     * (a delayed message that came due), or commits a prepared transaction. In log order, before
+     * its unit can be read; during recovery too, and again for what is dispatched again. Be quick.
+     */
+    void (*on_sequel)(void *arg, const struct record *record);
 };
 
 struct store_options {
@@ -238,6 +244,15 @@ MUST_CHECK enum tern_code store_offset_by_time(struct store *store, const char *
 /* Store time of the message at an offset; TERN_NOT_FOUND when there is none. */
 MUST_CHECK enum tern_code store_time_of(struct store *store, const char *topic, int32_t queue_id,
                                         int64_t offset, int64_t *wall_ms);
+
+/*
+ * Every whole record from `from`, where one begins (below the minimum: from there), up to `upto` at
+ * most; fn returns false to stop. *next: where the record behind the last one given begins. Nobody
+ * cuts meanwhile. TERN_CORRUPT: no record begins there. @blocks on the disk
+ */
+MUST_CHECK enum tern_code store_each_record(struct store *store, int64_t from, int64_t upto,
+                                            bool (*fn)(void *arg, const struct record *record),
+                                            void *arg, int64_t *next);
 
 struct store_query {
     const char *topic;

@@ -8,6 +8,7 @@
 
 #include "broker/store/appender.h"
 #include "broker/store/flusher.h"
+#include "broker/store/log_scanner.h"
 #include "broker/store/store_internal.h"
 
 void store_positions(struct store *store, struct store_positions *out)
@@ -27,6 +28,38 @@ enum tern_code store_read_bytes(struct store *store, int64_t phys_off, uint8_t *
                                 bool nowait, size_t *got)
 {
     return commit_log_read(store->log, phys_off, buf, size, nowait, got);
+}
+
+enum tern_code store_each_record(struct store *store, int64_t from, int64_t upto,
+                                 bool (*fn)(void *arg, const struct record *record), void *arg,
+                                 int64_t *next)
+{
+    struct log_scanner scanner;
+    struct segments *set = &store->log->segments;
+    enum tern_code code = log_scanner_init(&scanner, set);
+    bool more = code == TERN_OK;
+    *next = from;
+    while (more && *next < upto) {
+        struct record record;
+        enum scan_state state;
+        int64_t min = commit_log_min(store->log);
+        if (*next < min)
+            *next = min;
+        code = log_scanner_at(&scanner, *next, &state, &record);
+        if (code == TERN_OK && state == SCAN_RECORD) {
+            if (*next + record.total_size > upto)
+                break;
+            more = fn(arg, &record);
+            *next += record.total_size;
+        } else if (code == TERN_OK && state == SCAN_BLANK) {
+            *next = scanner.segment->base + set->bytes;
+        } else if (*next >= commit_log_min(store->log)) { /* else it expired just now */
+            code = code ? code : TERN_CORRUPT;
+            break;
+        }
+    }
+    log_scanner_fini(&scanner);
+    return code;
 }
 
 enum tern_code store_append_bytes(struct store *store, int64_t phys_off, const uint8_t *bytes,

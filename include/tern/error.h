@@ -48,6 +48,7 @@ extern "C" {
     /* answers of a broker or nameserver; RocketMQ's response codes (docs/protocol.md) */          \
     X(SYSTEM_ERROR, "the server reports an internal error", true)                                  \
     X(SYSTEM_BUSY, "the server is busy", true)                                                     \
+    X(TRANSACTION_FAILED, "the transaction was decided otherwise, or is not known", false)         \
     X(MESSAGE_ILLEGAL, "message refused", false)                                                   \
     X(SERVICE_NOT_AVAILABLE, "the broker does not accept this now", true)                          \
     X(NO_PERMISSION, "no permission", false)                                                       \

@@ -129,6 +129,7 @@ bool props_name_reserved(const void *name, size_t len)
         PROP_REAL_QID,
         PROP_TRAN_MSG,
         PROP_PGROUP,
+        PROP_SEQUEL_OF,
         "MIN_OFFSET",
         "MAX_OFFSET",
         "BUYER_ID",

@@ -24,6 +24,7 @@
 #define PROP_REAL_QID "REAL_QID"
 #define PROP_ORIGIN_MESSAGE_ID "ORIGIN_MESSAGE_ID"
 #define PROP_PGROUP "PGROUP"
+#define PROP_SEQUEL_OF "SEQUEL_OF" /* ours: which delayed message a delivered one was */
 
 struct slice {
     const uint8_t *ptr;
