@@ -423,6 +423,7 @@ static enum tern_code start_replication(struct broker *broker, struct tern_error
         .confirmed_visibility = config->consume_visibility == VISIBLE_CONFIRMED,
         .recover = config->recover_from_slave,
         .recover_timeout_ms = config->recover_timeout_ms,
+        .transfer_rate = config->ha_transfer_rate,
         .readable = config->slave_read_enable,
         .store = broker->store,
         .arg = broker,

@@ -53,6 +53,8 @@ static const struct config_row rows[] = {
      .help = "A starting master takes from its slaves what it lacks before it opens for writes."},
     {.key = "recoverFromSlaveTimeout", .type = CONFIG_DURATION, .offset = FIELD(recover_timeout_ms), .fallback = "30s", .min = 100, .max = 3600000,
      .help = "How long it waits for them: then an ASYNC_MASTER opens, a SYNC_MASTER waits for mqadmin forceOpen."},
+    {.key = "maxHaTransferByteInSecond", .type = CONFIG_SIZE, .offset = FIELD(ha_transfer_rate), .fallback = "320MiB", .min = 0, .max = 64 * GIB,
+     .help = "Bytes a second that a slave more than 64 MiB behind gets while messages are being sent; 0: no limit."},
     {.key = "brokerPermission", .type = CONFIG_INT, .offset = FIELD(broker_permission), .fallback = "6", .min = 0, .max = 7,
      .help = "4 read, 2 write: what this broker serves."},
     {.key = "logLevel", .type = CONFIG_ENUM, .offset = FIELD(log_level), .fallback = "info", .choices = "debug|info|warn|error",

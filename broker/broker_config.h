@@ -30,6 +30,7 @@ struct broker_config {
     int32_t consume_visibility; /* enum visibility; VISIBLE_AUTO is resolved by the check */
     bool recover_from_slave;
     int64_t recover_timeout_ms;
+    int64_t ha_transfer_rate;
     int64_t broker_permission;
     int32_t log_level; /* enum log_level */
 

@@ -96,6 +96,7 @@ struct ha_options {
     bool confirmed_visibility;  /* consumers may see what is confirmed, else all that is written */
     bool recover;               /* recoverFromSlave */
     int64_t recover_timeout_ms; /* recoverFromSlaveTimeout */
+    int64_t transfer_rate;      /* maxHaTransferByteInSecond; 0: no limit */
     bool readable;              /* slaveReadEnable, for a slave */
     struct store *store;        /* borrowed */
     struct ha_tables tables;

@@ -84,11 +84,12 @@ static enum outcome look(struct source *source, struct fetch *fetch, enum server
     if (differs && now_ns >= fetch->tables_again_ns)
         looked->tables =
             tables->fill(tables->arg, &fetch->held, false, rpc_request_arena(fetch->request));
-    fetch->bytes_held_back = !agree;
+    bool paced = now_ns < fetch->not_before_ns;
+    fetch->bytes_held_back = !agree || paced;
     fetch->tables_held_back = differs && !looked->tables;
     if (fetch->tables_held_back && now_ns >= fetch->tables_again_ns)
         fetch->tables_again_ns = now_ns + ms_to_ns(SOURCE_TABLES_AGAIN_MS); /* no memory */
-    enum outcome outcome = agree ? read_bytes(source, fetch, by, looked) : ANSWER;
+    enum outcome outcome = agree && !paced ? read_bytes(source, fetch, by, looked) : ANSWER;
     if (outcome == COLD && looked->tables)
         outcome = ANSWER; /* the bytes come with the next one */
     if (outcome == ANSWER && !looked->got && !looked->tables && now_ns < fetch->park_until_ns)
@@ -113,6 +114,35 @@ static void note_rate(struct session *session, size_t bytes, int64_t now_ns)
     session->rate = (double)session->window_bytes * 1e9 / (double)took_ns;
     session->window_ns = now_ns;
     session->window_bytes = 0;
+}
+
+/*
+ * A slave that is far behind while senders are at work gets its bytes at a pace, or copying what is
+ * old would take the processors and the disk from what is new. @locks holds:HA_SOURCE
+ */
+static void pace(const struct source *source, struct session *session, struct fetch *fetch,
+                 int64_t end, int64_t now_ns)
+{
+    if (source->ha->transfer_rate == 0 || end - fetch->from <= SOURCE_FAR_BYTES)
+        return;
+    if (session->busy_end != end) {
+        session->busy_ns = session->busy_end ? now_ns : 0;
+        session->busy_end = end;
+    }
+    fetch->paced = session->busy_ns && now_ns - session->busy_ns < ms_to_ns(SOURCE_BUSY_MS);
+    if (fetch->paced)
+        fetch->not_before_ns = session->paced_ns;
+}
+
+/* @locks holds:HA_SOURCE */
+static void note_pace(const struct source *source, struct session *session, size_t bytes,
+                      int64_t now_ns)
+{
+    int64_t from_ns = now_ns - ms_to_ns(SOURCE_PACE_CREDIT_MS);
+    if (session->paced_ns > from_ns)
+        from_ns = session->paced_ns;
+    session->paced_ns =
+        from_ns + (int64_t)((double)bytes * 1e9 / (double)source->ha->transfer_rate);
 }
 
 static void orphan(struct fetch *fetch)
@@ -145,6 +175,8 @@ static void answer(struct source *source, struct fetch *fetch, const struct look
         session->tables_ns = now_ns;
     }
     note_rate(session, looked->got, now_ns);
+    if (fetch->paced)
+        note_pace(source, session, looked->got, now_ns);
     body.confirmed = all ? looked->at.whole : source->confirmed;
     lock_release(&source->lock);
 
@@ -213,6 +245,8 @@ static bool park(struct source *source, struct fetch *fetch, int64_t end, uint64
     if (session->told_confirmed < source->confirmed &&
         fetch->park_until_ns > now_ns + ms_to_ns(SOURCE_CONFIRMED_NEWS_MS))
         fetch->park_until_ns = now_ns + ms_to_ns(SOURCE_CONFIRMED_NEWS_MS);
+    if (fetch->not_before_ns > now_ns && fetch->park_until_ns > fetch->not_before_ns)
+        fetch->park_until_ns = fetch->not_before_ns;
     if (fetch->tables_held_back && fetch->park_until_ns > fetch->tables_again_ns)
         fetch->park_until_ns = fetch->tables_again_ns;
     session->parked = fetch;
@@ -341,8 +375,10 @@ void source_fetch(struct source *source, struct rpc_request *request)
     struct session *session = source_session(source, in->session, request->peer.id);
     const char *wrong = session ? check_claim(session, in) : NULL;
     if (session && !wrong) {
+        int64_t now_ns = clock_mono_ns(source->env.clock);
         take_claim(session, in, fetch, own.progress);
-        source_feed(source, session, &at, clock_mono_ns(source->env.clock));
+        pace(source, session, fetch, at.whole, now_ns);
+        source_feed(source, session, &at, now_ns);
     }
     lock_release(&source->lock);
     if (!session)

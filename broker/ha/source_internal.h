@@ -27,7 +27,12 @@ enum {
     SOURCE_LOOK_AROUND_MS = 500,   /* between two looks at who falls behind */
     SOURCE_ALIVE_MS = 3000,        /* heard so lately: consumers may be sent there */
     SOURCE_TELL_ROUNDS_MAX = 16,   /* of one thread that tells what is confirmed */
-    SOURCE_RATE_WINDOW_MS = 1000
+    SOURCE_RATE_WINDOW_MS = 1000,
+    /* Catching up beside senders goes at maxHaTransferByteInSecond: who is far behind, and what is
+       "beside". */
+    SOURCE_FAR_BYTES = 64 << 20,
+    SOURCE_BUSY_MS = 100,
+    SOURCE_PACE_CREDIT_MS = 10
 };
 
 /* A fetch that is not answered yet, in its request's memory. */
@@ -37,9 +42,12 @@ struct fetch {
     int64_t from;
     size_t max_bytes;
     int64_t park_until_ns;
+    int64_t not_before_ns;   /* paced: bytes only from then on */
     int64_t tables_again_ns; /* the same tables were sent just now: not before this */
     bool tables_held_back;   /* as it is parked: they wait for that, news of tables do not matter */
-    bool bytes_held_back;    /* as it is parked: topics do not agree, new bytes do not matter */
+    bool bytes_held_back; /* as it is parked: topics do not agree, or paced; new bytes do not matter
+                           */
+    bool paced;
     struct ha_held held;
     struct fetch *next; /* in a list of one thread, or the cold list */
 };
@@ -70,6 +78,8 @@ struct session {
     int64_t told_confirmed;
     struct ha_held tables_held; /* what it held when tables were sent last */
     int64_t tables_ns;          /* when; 0: never */
+    int64_t paced_ns;           /* far behind: when the bytes sent are due by the pace */
+    int64_t busy_end, busy_ns;  /* our end when it was far behind, and when that had grown */
     int64_t window_ns;          /* of the rate */
     uint64_t window_bytes;
     double rate;

@@ -128,6 +128,42 @@ static void two_slaves_are_answered_by_one_append(void **state)
     assert_int_equal(slave_take(&w, &other, others), 50);
 }
 
+/* Senders are at work: the log grows by this, and the slave asks for a chunk. */
+static struct fake_ask *fetch_beside_senders(void)
+{
+    world_append(&w, 10);
+    return slave_fetch(&w, &s);
+}
+
+static void a_slave_far_behind_gets_its_bytes_at_a_pace_while_messages_are_sent(void **state)
+{
+    (void)state;
+    w.ha.transfer_rate = INT64_C(400) * 100; /* a chunk of 400 bytes takes 10 ms */
+    w.store.whole = INT64_C(1) << 30;
+    slave_take(&w, &s, slave_fetch(&w, &s));
+    int64_t begin = s.appended;
+    for (int ms = 0; ms < 1000; ms += 10) {
+        struct fake_ask *ask = fetch_beside_senders();
+        while (fake_ask_code(ask) == -1) {
+            world_append(&w, 10); /* is no news to it */
+            world_pass_ms(&w, 1);
+            ms++;
+        }
+        slave_take(&w, &s, ask);
+    }
+    assert_true(s.appended - begin >= w.ha.transfer_rate / 2);
+    assert_true(s.appended - begin <= w.ha.transfer_rate * 5 / 4);
+}
+
+static void a_slave_far_behind_gets_all_at_once_while_nothing_is_sent(void **state)
+{
+    (void)state;
+    w.ha.transfer_rate = INT64_C(400) * 100;
+    w.store.whole = INT64_C(1) << 30;
+    for (int i = 0; i < 50; i++)
+        assert_true(slave_take(&w, &s, slave_fetch(&w, &s)) > 0);
+}
+
 static void parking_ends_when_its_time_is_up(void **state)
 {
     (void)state;
@@ -411,6 +447,8 @@ int main(void)
         T(a_parked_fetch_is_answered_by_the_append),
         T(what_comes_between_looking_and_parking_is_not_missed),
         T(two_slaves_are_answered_by_one_append),
+        T(a_slave_far_behind_gets_its_bytes_at_a_pace_while_messages_are_sent),
+        T(a_slave_far_behind_gets_all_at_once_while_nothing_is_sent),
         T(parking_ends_when_its_time_is_up),
         T(what_is_not_in_memory_is_read_by_the_task),
         T(bytes_that_expired_end_the_session),
