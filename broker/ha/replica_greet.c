@@ -232,8 +232,10 @@ static void begin_held(struct replica *replica, const struct replica_plan *plan,
         *given = (struct ha_held){.progress = replica->foreign_until};
     }
     replica->life = replica->incoming.life;
-    if (plan->verdict == REPLICA_BEGIN)
-        return; /* ours are of no account */
+    if (plan->verdict == REPLICA_BEGIN) { /* ours are of no account; 0 may be what it has */
+        held->topics_version = held->groups_version = held->deletions_version = UINT64_MAX;
+        return;
+    }
     held->topics_version = own.topics_version;
     held->groups_version = own.groups_version;
     held->deletions_version = own.deletions_version;

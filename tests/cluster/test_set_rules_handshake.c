@@ -287,7 +287,7 @@ static void force_open_takes_a_number_above_both(void **state)
 
 /* The master's disk is new, and an operator has opened it beside its slave's
  * store. */
-static void found_anew(struct world *w, uint64_t seed)
+static void found_anew(struct world *w, uint64_t seed, bool with_topic)
 {
     world_prepare(w, seed);
     w->master->config.role = ROLE_SYNC_MASTER;
@@ -302,7 +302,8 @@ static void found_anew(struct world *w, uint64_t seed)
     world_run_ms(w, 3000);
     assert_int_equal(world_force_open(w, w->slave), TERN_OK);
     assert_true(world_await(w, world_is_open, 10000));
-    assert_int_equal(world_create_topic(w, WORLD_TOPIC), TERN_OK);
+    if (with_topic)
+        assert_int_equal(world_create_topic(w, WORLD_TOPIC), TERN_OK);
     sim_net_heal_all(w->cluster.net);
 }
 
@@ -313,7 +314,7 @@ static void slave_without_a_common_epoch_stands_apart(void **state)
     (void)state;
     int64_t offset;
     struct offset_version version;
-    found_anew(&world, 7);
+    found_anew(&world, 7, true);
     assert_true(world_await(&world, is_detached, 20000));
     world_run_ms(&world, 3000);
     assert_true(sim_log_count(&world.cluster.sim, "replica_detached") > 0);
@@ -339,7 +340,7 @@ static void restarted_slave_without_a_common_epoch_stands_apart_again(void **sta
     (void)state;
     int64_t offset;
     struct offset_version version;
-    found_anew(&world, 8);
+    found_anew(&world, 8, true);
     assert_true(world_await(&world, is_detached, 20000));
     node_kill(world.slave);
     node_start(world.slave);
@@ -358,7 +359,7 @@ static void rejoin_starts_a_detached_slave_afresh(void **state)
     (void)state;
     int64_t offset;
     struct offset_version version;
-    found_anew(&world, 9);
+    found_anew(&world, 9, true);
     for (int i = 0; i < 10; i++)
         (void)world_put(&world, 1);
     assert_int_not_equal(world_rejoin(&world, world.master), TERN_OK);
@@ -378,6 +379,20 @@ static void rejoin_starts_a_detached_slave_afresh(void **state)
     world_end(&world);
 }
 
+/* A master without any topic is followed in that, too. */
+static void rejoin_takes_an_empty_table_of_topics(void **state)
+{
+    (void)state;
+    found_anew(&world, 10, false);
+    assert_true(world_await(&world, is_detached, 20000));
+    assert_int_equal(world_rejoin(&world, world.slave), TERN_OK);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    world_run_ms(&world, 2000);
+    assert_false(world_has_topic(world.master, WORLD_TOPIC));
+    assert_false(world_has_topic(world.slave, WORLD_TOPIC));
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +407,7 @@ int main(void)
         cmocka_unit_test(slave_without_a_common_epoch_stands_apart),
         cmocka_unit_test(restarted_slave_without_a_common_epoch_stands_apart_again),
         cmocka_unit_test(rejoin_starts_a_detached_slave_afresh),
+        cmocka_unit_test(rejoin_takes_an_empty_table_of_topics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
