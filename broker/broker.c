@@ -288,6 +288,7 @@ static void fill_store_options(const struct broker *broker, struct store_options
     options->disk_bytes =
         transfer_bytes(broker, "maxTransferBytesOnMessageInDisk", config->disk_bytes);
     options->open_files_max = (uint32_t)config->open_files;
+    options->delay_levels = &config->delay_levels;
     options->offset_correction = config->role != ROLE_SLAVE || config->offset_check_in_slave;
     options->observer = (struct store_observer){.arg = (void *)(uintptr_t)broker,
                                                 .on_flushed = on_flushed,

@@ -137,6 +137,10 @@ static const struct config_row rows[] = {
      .help = "How long a registration may take."},
     {.key = "flushConsumerOffsetInterval", .type = CONFIG_DURATION, .offset = FIELD(flush_offset_interval_ms), .fallback = "5000", .min = 100, .max = 600000,
      .help = "How often consumer progress is written to disk."},
+    {.key = "messageDelayLevel", .type = CONFIG_STRING, .offset = FIELD(delay_level_text), .fallback = DELAY_LEVELS_DEFAULT, .min = 2, .max = 255,
+     .help = "Delay levels, the first is 1: numbers with s, m, h or d. None may be longer than fileReservedTime; of the default ones those that are count as the last that is not."},
+    {.key = "timerMaxDelay", .type = CONFIG_DURATION, .offset = FIELD(timer_max_delay_ms), .fallback = "40d", .min = 1000, .max = INT64_C(366) * 86400000,
+     .help = "How far ahead a message's due time (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC) may be; beyond, the send is refused."},
 
     {.key = "enableConsumeQueueExt", .type = CONFIG_BOOL, .refused = "ConsumeQueueExt is not offered; SQL92 filters work without it", .help = "Not offered."},
     {.key = "mappedFileSizeConsumeQueueExt", .type = CONFIG_SIZE, .refused = "ConsumeQueueExt is not offered", .help = "Not offered."},
@@ -159,6 +163,7 @@ void broker_config_init(struct broker_config *config)
 {
     memset(config, 0, sizeof *config);
     config_defaults(&broker_config_table, config);
+    ENSURE(delay_levels_parse(config->delay_level_text, &config->delay_levels, NULL) == TERN_OK);
 }
 
 /* The memory that this process may use: the smallest cgroup v2 limit above it, else the machine's.
@@ -298,6 +303,29 @@ static enum tern_code check_replication(struct broker_config *config, struct ter
     return TERN_OK;
 }
 
+/*
+ * A message waits in the log as long as its level says, so it must not expire before (DL-04). A
+ * short retention alone does not keep a broker from starting: RocketMQ's levels are then fewer.
+ */
+static enum tern_code check_delays(struct broker_config *config, struct tern_error *err)
+{
+    struct delay_levels *levels = &config->delay_levels;
+    bool preset = !strcmp(config->delay_level_text, DELAY_LEVELS_DEFAULT);
+    enum tern_code code = delay_levels_parse(config->delay_level_text, levels, err);
+    for (uint32_t i = 0; code == TERN_OK && i < levels->count; i++) {
+        if (levels->delay_ms[i] <= config->retention_ms)
+            continue;
+        if (!preset)
+            return error_set(err, TERN_CONFIG,
+                             "messageDelayLevel: level %" PRIu32 " of %" PRId64
+                             " s is longer than fileReservedTime, %" PRId64
+                             " s: messages would expire while they wait",
+                             i + 1, levels->delay_ms[i] / 1000, config->retention_ms / 1000);
+        levels->count = i > 0 ? i : 1;
+    }
+    return code;
+}
+
 enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err)
 {
     enum tern_code code = fill_from_host(config, err);
@@ -312,7 +340,7 @@ enum tern_code broker_config_check(struct broker_config *config, struct tern_err
                          "brokerId: %" PRId64 " does not go with brokerRole: a master has id 0, a "
                          "slave another",
                          config->broker_id);
-    if ((code = check_replication(config, err)))
+    if ((code = check_replication(config, err)) || (code = check_delays(config, err)))
         return code;
     if (!broker_config_hours(config->delete_when))
         return error_set(err, TERN_CONFIG,

@@ -6,6 +6,7 @@
 #define BROKER_CONFIG_H
 
 #include "base/config.h"
+#include "broker/store/delay_level.h"
 
 enum broker_role { ROLE_ASYNC_MASTER, ROLE_SYNC_MASTER, ROLE_SLAVE };
 enum flush_type { FLUSH_SYNC, FLUSH_ASYNC };
@@ -59,6 +60,10 @@ struct broker_config {
     int64_t max_parked_pulls, max_requests, max_requests_per_client, max_connections;
     int64_t register_period_ms, register_timeout_ms;
     int64_t flush_offset_interval_ms;
+    char delay_level_text[CONFIG_STRING_BYTES];
+    struct delay_levels
+        delay_levels; /* from the text; of RocketMQ's only those that retention allows */
+    int64_t timer_max_delay_ms;
 };
 
 extern const struct config_table broker_config_table;

@@ -96,6 +96,12 @@ static enum tern_code add_all_system(struct topics *topics, bool auto_create,
         code = add_system(topics, topics->broker_name, 1, TOPIC_PERM_ALL);
     if (!code)
         code = add_system(topics, SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ | PERM_WRITE);
+    if (!code)
+        code = add_system(topics, TIMER_TOPIC, 1, PERM_READ | PERM_WRITE);
+    if (!code)
+        code = add_system(topics, DELAY_MARKS_TOPIC, 1, PERM_READ | PERM_WRITE);
+    if (!code)
+        code = add_system(topics, DELAY_DEAD_TOPIC, 1, PERM_READ | PERM_WRITE);
     if (!code && auto_create)
         code = add_system(topics, DEFAULT_TOPIC, default_queues, TOPIC_PERM_ALL);
     return code ? error_set(err, code, "system topics cannot be added to %s", topics->path)
@@ -227,7 +233,8 @@ void topics_watch(struct topics *topics, void (*fn)(void *arg), void *arg)
 /* As add_all_system() makes them. */
 bool topics_is_own(const struct topics *topics, const char *name, size_t len)
 {
-    static const char *const fixed[] = {"SELF_TEST_TOPIC", SCHEDULE_TOPIC, DEFAULT_TOPIC};
+    static const char *const fixed[] = {"SELF_TEST_TOPIC", SCHEDULE_TOPIC,   TIMER_TOPIC,
+                                        DELAY_MARKS_TOPIC, DELAY_DEAD_TOPIC, DEFAULT_TOPIC};
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         if (len == strlen(fixed[i]) && !memcmp(name, fixed[i], len))
             return true;

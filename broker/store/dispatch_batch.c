@@ -41,24 +41,25 @@ static bool slice_is(const struct slice *slice, const char *text, size_t len)
     return slice->len == len && memcmp(slice->ptr, text, len) == 0;
 }
 
-/* The tagsCode; *sequel: the record stands for an earlier one of another topic. */
-static int64_t code_of(const struct record *record, const struct delay_levels *delays, bool *sequel)
+/* The tagsCode; *told: the record stands for an earlier one, or waits for its time. */
+static int64_t code_of(const struct record *record, const struct delay_levels *delays, bool *told)
 {
+    const struct slice topic = {record->topic, record->topic_len};
     struct slice name;
     struct slice value;
     struct slice tags = {NULL, 0};
     struct slice delay = {NULL, 0};
     size_t cursor = 0;
-    *sequel = (record->sys_flag & SYS_TX_MASK) == SYS_TX_COMMIT;
+    *told = (record->sys_flag & SYS_TX_MASK) == SYS_TX_COMMIT ||
+            slice_is(&topic, TIMER_TOPIC, sizeof TIMER_TOPIC - 1);
     while (props_next(record->props, record->props_len, &cursor, &name, &value)) {
         if (slice_is(&name, PROP_TAGS, sizeof PROP_TAGS - 1))
             tags = value;
         else if (slice_is(&name, PROP_DELAY, sizeof PROP_DELAY - 1))
             delay = value;
         else if (slice_is(&name, PROP_SEQUEL_OF, sizeof PROP_SEQUEL_OF - 1))
-            *sequel = true;
+            *told = true;
     }
-    const struct slice topic = {record->topic, record->topic_len};
     if (delay.len > 0 && slice_is(&topic, SCHEDULE_TOPIC, sizeof SCHEDULE_TOPIC - 1)) {
         int32_t level = delay_level_of(delays, delay.ptr, delay.len);
         if (level > 0)
@@ -105,10 +106,16 @@ static enum tern_code add(struct dispatch_batch *batch, const struct batch_sourc
                           const struct record *record, bool *full)
 {
     uint32_t type = record->sys_flag & SYS_TX_MASK;
-    bool sequel = false;
+    const struct store_observer *observer = source->observer;
+    bool told = false;
+    int64_t tags_code = code_of(record, source->delays, &told);
+    told = told && observer && observer->on_sequel;
     *full = false;
-    if (deletions_cover(source->deletions, record->topic, record->topic_len, record->phys_off))
+    if (deletions_cover(source->deletions, record->topic, record->topic_len, record->phys_off)) {
+        if (told) /* the earlier record's topic is another one, and lives */
+            observer->on_sequel(observer->arg, record);
         return TERN_OK;
+    }
     if (type != SYS_TX_PREPARED && type != SYS_TX_ROLLBACK) {
         struct dispatch_run *run = NULL;
         *full = batch->unit_count == BATCH_UNITS;
@@ -119,14 +126,13 @@ static enum tern_code add(struct dispatch_batch *batch, const struct batch_sourc
         }
         uint32_t i = batch->unit_count++;
         batch->run_of[i] = (uint16_t)(run - batch->runs);
-        batch->units[i] =
-            (struct queue_unit){.phys_off = record->phys_off,
-                                .size = (int32_t)record->total_size,
-                                .tags_code = code_of(record, source->delays, &sequel)};
+        batch->units[i] = (struct queue_unit){.phys_off = record->phys_off,
+                                              .size = (int32_t)record->total_size,
+                                              .tags_code = tags_code};
         run->count++;
     }
-    if (sequel && source->observer && source->observer->on_sequel)
-        source->observer->on_sequel(source->observer->arg, record);
+    if (told)
+        observer->on_sequel(observer->arg, record);
     return source->index ? index_service_put(source->index, record) : TERN_OK;
 }
 

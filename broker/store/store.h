@@ -29,6 +29,7 @@
 
 struct store;
 struct consume_queue;
+struct delay_levels;
 
 /* ---- opening ---- */
 
@@ -62,8 +63,9 @@ struct store_observer {
     void (*on_end)(void *arg, int64_t end);
     /*
      * A record was dispatched that stands for an earlier one of another topic: it carries SEQUEL_OF
-     * (a delayed message that came due), or commits a prepared transaction. In log order, before
-     * its unit can be read; during recovery too, and again for what is dispatched again. Be quick.
+     * (a delayed message that came due), or commits a prepared transaction; or one that waits for
+     * its time in TIMER_TOPIC. In log order, before its unit can be read, and also when its topic
+     * was deleted since; during recovery too, and again for what is dispatched again. Be quick.
      */
     void (*on_sequel)(void *arg, const struct record *record);
 };
@@ -90,6 +92,7 @@ struct store_options {
     uint32_t memory_bytes, disk_bytes; /* and bytes */
     uint32_t open_files_max;           /* cache of consume queue files, e.g. 512 */
     bool offset_correction;            /* false on a slave without offsetCheckInSlave */
+    const struct delay_levels *delay_levels; /* messageDelayLevel; NULL: RocketMQ's. Copied */
     bool read_only; /* for offline tools: opens without lock, abort mark or writing anything */
     struct store_observer observer; /* callbacks may be NULL */
 };

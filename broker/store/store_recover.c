@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "broker/store/cut_intent.h"
 #include "broker/store/deletions.h"
+#include "broker/store/dispatcher.h"
 #include "broker/store/flush_mark.h"
 #include "broker/store/log_cut.h"
 #include "broker/store/preparer.h"
@@ -270,6 +271,8 @@ enum tern_code store_recover_derived(struct store *store, struct tern_error *err
     code = dispatcher_create(store->env, &options, &store->dispatcher);
     if (code)
         return error_set(err, code, "%s: cannot start the dispatcher", store->root);
+    if (store->options.delay_levels)
+        dispatcher_set_delay_levels(store->dispatcher, store->options.delay_levels);
     code = dispatcher_replay(store->dispatcher, from, recovery->log_end,
                              &recovery->replayed_records, err);
     if (!code)

@@ -187,6 +187,9 @@ bool topic_send_forbidden(const void *name, size_t len)
 {
     static const char *const forbidden[] = {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        DELAY_MARKS_TOPIC,
+        DELAY_DEAD_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",

@@ -20,8 +20,11 @@ enum {
 
 #define RETRY_TOPIC_PREFIX "%RETRY%"
 #define DLQ_TOPIC_PREFIX "%DLQ%"
-#define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"
-#define DEFAULT_TOPIC "TBW102" /* the template of auto-created topics */
+#define SCHEDULE_TOPIC "SCHEDULE_TOPIC_XXXX"    /* delay levels wait here */
+#define TIMER_TOPIC "rmq_sys_wheel_timer"       /* due times wait here */
+#define DELAY_MARKS_TOPIC "rmq_sys_delay_marks" /* ours: cancelled and given up ones */
+#define DELAY_DEAD_TOPIC "rmq_sys_delay_dead"   /* ours: those that could not be delivered */
+#define DEFAULT_TOPIC "TBW102"                  /* the template of auto-created topics */
 
 /* ^[%|a-zA-Z0-9_-]+$ and at most the maximum; TERN_INVALID with a text that names the fault. */
 MUST_CHECK enum tern_code topic_name_check(const void *name, size_t len, struct tern_error *err);

@@ -24,7 +24,11 @@
 #define PROP_REAL_QID "REAL_QID"
 #define PROP_ORIGIN_MESSAGE_ID "ORIGIN_MESSAGE_ID"
 #define PROP_PGROUP "PGROUP"
-#define PROP_SEQUEL_OF "SEQUEL_OF" /* ours: which delayed message a delivered one was */
+#define PROP_TIMER_DELIVER_MS "TIMER_DELIVER_MS" /* wall clock */
+#define PROP_TIMER_DELAY_MS "TIMER_DELAY_MS"
+#define PROP_TIMER_DELAY_SEC "TIMER_DELAY_SEC"
+#define PROP_TIMER_OUT_MS "TIMER_OUT_MS" /* of a waiting message: when it is due, wall clock */
+#define PROP_SEQUEL_OF "SEQUEL_OF"       /* ours: which delayed message a delivered one was */
 
 struct slice {
     const uint8_t *ptr;

@@ -48,6 +48,23 @@ static void bare_retention_is_hours(void **state)
     assert_int_equal(config.retention_ms, INT64_C(48) * 3600000);
 }
 
+/* DL-04: nothing may expire while it waits. */
+static void delay_levels_longer_than_retention_are_refused_or_left_out(void **state)
+{
+    struct broker_config config;
+    struct tern_error err;
+    (void)state;
+    assert_int_equal(CHECK(&err, "messageDelayLevel=1s 2h", "fileReservedTime=1h"), TERN_CONFIG);
+    assert_non_null(strstr(err.text, "messageDelayLevel: level 2 of 7200 s"));
+    assert_int_equal(CHECK(&err, "messageDelayLevel=1s 2h", "fileReservedTime=2h"), TERN_OK);
+    assert_int_equal(CHECK(&err, "messageDelayLevel=1s 2x"), TERN_CONFIG);
+    broker_config_init(&config);
+    assert_int_equal(config.delay_levels.count, 18);
+    config.retention_ms = 3600000;
+    assert_int_equal(broker_config_check(&config, &err), TERN_OK);
+    assert_int_equal(config.delay_levels.count, 17);
+}
+
 /* C-5, S-1: what is not offered is refused with that word. */
 static void keys_not_offered_are_refused_with_the_reason(void **state)
 {
@@ -92,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_safe),
         cmocka_unit_test(bare_retention_is_hours),
+        cmocka_unit_test(delay_levels_longer_than_retention_are_refused_or_left_out),
         cmocka_unit_test(keys_not_offered_are_refused_with_the_reason),
         cmocka_unit_test(contradictions_name_their_keys),
         cmocka_unit_test(delete_hours_are_a_bit_each),
