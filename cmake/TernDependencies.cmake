@@ -19,6 +19,7 @@ tern_require_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 tern_require_pkg(YAML yaml-0.1 libyaml-dev)
 tern_require_pkg(ISAL libisal libisal-dev)
 tern_require_pkg(JANSSON jansson libjansson-dev)
+tern_require_pkg(MD libmd libmd-dev)
 
 find_path(UTHASH_INCLUDE_DIR uthash.h)
 if(NOT UTHASH_INCLUDE_DIR)

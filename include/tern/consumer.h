@@ -20,10 +20,16 @@ enum tern_consume_from { TERN_FROM_LAST, TERN_FROM_FIRST, TERN_FROM_TIMESTAMP };
 
 struct tern_consumer_options;
 
-/* NULL without memory. Setters: TERN_INVALID outside the range, the old value stays; texts are
- * copied. */
+/*
+ * NULL without memory. Setters: TERN_INVALID outside the range, the old value stays, and
+ * tern_consumer_options_error() says which setting, what it was given and what is allowed; texts
+ * are copied.
+ */
 TERN_API struct tern_consumer_options *tern_consumer_options_create(void);
 TERN_API void tern_consumer_options_destroy(struct tern_consumer_options *options);
+/* Why the last refused setter refused, e.g. "pullBatchSize is 2000, allowed are 1 to 1024"; "" when
+ * none did. Borrowed until the next setter. */
+TERN_API const char *tern_consumer_options_error(const struct tern_consumer_options *options);
 /* As for producers: "host:port;host:port", default NAMESRV_ADDR. */
 TERN_API enum tern_code tern_consumer_options_namesrv(struct tern_consumer_options *options,
                                                       const char *addresses);
@@ -46,9 +52,13 @@ TERN_API enum tern_code tern_consumer_options_pull_batch(struct tern_consumer_op
 /* Messages given to the listener in one call: 1…1024, default 1. */
 TERN_API enum tern_code tern_consumer_options_consume_batch(struct tern_consumer_options *options,
                                                             int messages);
-/* Listener threads: 1…1000, default 20; started as work comes. */
+/* Listener threads at most: 1…1000, default 20; started as work comes (consumeThreadMax). */
 TERN_API enum tern_code tern_consumer_options_threads(struct tern_consumer_options *options,
                                                       int threads);
+/* Listener threads that are there from the start: 0…1000, default 0. More than
+ * tern_consumer_options_threads() is refused by create (consumeThreadMin). */
+TERN_API enum tern_code tern_consumer_options_threads_min(struct tern_consumer_options *options,
+                                                          int threads);
 /* Messages cached per queue before pulling pauses: 1…65,535, default 1000. */
 TERN_API enum tern_code tern_consumer_options_pull_threshold(struct tern_consumer_options *options,
                                                              int messages);
@@ -56,6 +66,17 @@ TERN_API enum tern_code tern_consumer_options_pull_threshold(struct tern_consume
 TERN_API enum tern_code
 tern_consumer_options_pull_threshold_bytes(struct tern_consumer_options *options,
                                            int64_t size_bytes);
+/*
+ * The same for all of this consumer's queues of a topic together: 1…6,553,500 messages, −1 off (the
+ * default). Divided by the number of queues it owns, at least 1, it takes the place of the queue's
+ * threshold after each rebalance.
+ */
+TERN_API enum tern_code
+tern_consumer_options_pull_threshold_for_topic(struct tern_consumer_options *options, int messages);
+/* In bytes: 1 MiB…100 GiB, −1 off; at least 1 MiB for each queue. */
+TERN_API enum tern_code
+tern_consumer_options_pull_threshold_bytes_for_topic(struct tern_consumer_options *options,
+                                                     int64_t size_bytes);
 /* Offsets between the lowest unfinished and the newest message: 1…65,535, default 2000. */
 TERN_API enum tern_code tern_consumer_options_max_span(struct tern_consumer_options *options,
                                                        int offsets);
@@ -68,6 +89,39 @@ tern_consumer_options_commit_interval_ms(struct tern_consumer_options *options, 
 /* Retries of a failing message before the dead letter topic: −1 the group's (16), 0…10,000. */
 TERN_API enum tern_code
 tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options, int times);
+
+/* ---- sharing queues ---- */
+
+enum { TERN_ROOM_BYTES = 64 }; /* a room's name, with its NUL */
+
+/* Which room a broker or a member is in (RocketMQ's MachineRoomResolver). */
+struct tern_room_resolver {
+    /* Both write a name to room[]; false: not known. Must give the same answers in all members.
+     * @thread the consumer's control task: must not wait, must not call the consumer */
+    bool (*broker_room)(void *arg, const struct tern_queue *queue, char room[TERN_ROOM_BYTES]);
+    bool (*client_room)(void *arg, const char *client_id, char room[TERN_ROOM_BYTES]);
+    void *arg;
+};
+
+/*
+ * How the queues of a topic are shared among the members of the group; all members must use the
+ * same. "AVG" (default), "AVG_BY_CIRCLE", "CONFIG", "MACHINE_ROOM", "CONSISTENT_HASH", or
+ * "MACHINE_ROOM_NEARBY-" and one of the others. TERN_INVALID: no such strategy. What a strategy
+ * needs (below) is looked for by create.
+ */
+TERN_API enum tern_code tern_consumer_options_allocate(struct tern_consumer_options *options,
+                                                       const char *strategy);
+/* CONFIG: this member's queues, of all its topics: 1…65,536, copied. */
+TERN_API enum tern_code tern_consumer_options_allocate_queues(struct tern_consumer_options *options,
+                                                              const struct tern_queue *queues,
+                                                              size_t count);
+/* MACHINE_ROOM: "room1;room2", the rooms whose brokers (named "room@name") are consumed from. */
+TERN_API enum tern_code tern_consumer_options_allocate_rooms(struct tern_consumer_options *options,
+                                                             const char *rooms);
+/* MACHINE_ROOM_NEARBY: both functions are needed; arg must outlive the consumer. */
+TERN_API enum tern_code
+tern_consumer_options_allocate_resolver(struct tern_consumer_options *options,
+                                        const struct tern_room_resolver *resolver);
 
 /* ---- push ---- */
 
@@ -107,7 +161,11 @@ TERN_API enum tern_code tern_push_consumer_listener(struct tern_push_consumer *c
  */
 TERN_API enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer,
                                                  struct tern_error *err);
-/* Stops handing out messages (pulling goes on up to the thresholds), and goes on. */
+/*
+ * Pauses: no message is handed out and no pull begun until resumed; listeners that run and a pull
+ * under way end as usual. The queues stay the member's, however long it takes. TERN_STATE: not
+ * running.
+ */
 TERN_API enum tern_code tern_push_consumer_suspend(struct tern_push_consumer *consumer);
 TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *consumer);
 /*

@@ -142,7 +142,7 @@ enum tern_code group_name_check(const void *name, size_t len, struct tern_error 
 enum tern_code broker_name_check(const void *name, size_t len, struct tern_error *err)
 {
     enum tern_code code =
-        check_chars("broker or cluster name", name, len, BROKER_NAME_MAX, "_.-", err);
+        check_chars("broker or cluster name", name, len, BROKER_NAME_MAX, "_.@-", err);
     if (code == TERN_OK && *(const char *)name == '.')
         return error_set(err, TERN_INVALID, "broker or cluster name begins with '.'");
     return code;

@@ -29,7 +29,8 @@ enum {
 /* ^[%|a-zA-Z0-9_-]+$ and at most the maximum; TERN_INVALID with a text that names the fault. */
 MUST_CHECK enum tern_code topic_name_check(const void *name, size_t len, struct tern_error *err);
 MUST_CHECK enum tern_code group_name_check(const void *name, size_t len, struct tern_error *err);
-/* Broker and cluster names: ^[a-zA-Z0-9_.-]+$ that does not begin with '.'. */
+/* Broker and cluster names: ^[a-zA-Z0-9_.@-]+$ that does not begin with '.'; "room@name" says where
+ * a broker stands. */
 MUST_CHECK enum tern_code broker_name_check(const void *name, size_t len, struct tern_error *err);
 /* Client ids: printable UTF-8 without control characters, 1 to CLIENT_ID_MAX bytes. */
 MUST_CHECK enum tern_code client_id_check(const void *id, size_t len, struct tern_error *err);

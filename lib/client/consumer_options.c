@@ -1,13 +1,18 @@
 /*
  * The settings of consumers: one setter each, checked when set; texts are copied into the struct.
  *
- * Threads: one at a time. Failure modes: TERN_INVALID leaves the old value.
+ * Threads: one at a time. Failure modes: TERN_INVALID leaves the old value, and a text that names
+ * the setting as RocketMQ does, the value and the range.
  */
 #include "client/consumer_options.h"
 
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/allocation.h"
 #include "client/sim_hooks.h"
 
 enum {
@@ -15,9 +20,11 @@ enum {
     CONSUME_BATCH_MAX = 1024,
     THREADS_MAX = 1000,
     THRESHOLD_MAX = 65535,
+    TOPIC_THRESHOLD_MAX = 6553500,
     RECONSUME_MAX = 10000,
     COMMIT_INTERVAL_MIN_MS = 100,
-    COMMIT_INTERVAL_MAX_MS = 600000
+    COMMIT_INTERVAL_MAX_MS = 600000,
+    FIXED_QUEUES_MAX = 65536
 };
 #define MIB ((int64_t)1 << 20)
 
@@ -32,70 +39,141 @@ struct tern_consumer_options *tern_consumer_options_create(void)
     options->threads = 20;
     options->pull_threshold = 1000;
     options->pull_threshold_bytes = 100 * MIB;
+    options->topic_threshold = -1;
+    options->topic_threshold_bytes = -1;
     options->max_span = 2000;
     options->commit_interval_ms = 5000;
     options->max_reconsume_times = -1;
+    snprintf(options->allocate, sizeof options->allocate, "AVG");
     return options;
+}
+
+static void list_unref(struct queue_list *list)
+{
+    if (list && atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
+        free(list);
+}
+
+void consumer_options_copy(struct tern_consumer_options *to,
+                           const struct tern_consumer_options *from)
+{
+    *to = *from;
+    if (to->fixed)
+        atomic_fetch_add_explicit(&to->fixed->refs, 1, memory_order_relaxed);
+}
+
+void consumer_options_fini(struct tern_consumer_options *options)
+{
+    list_unref(options->fixed);
+    options->fixed = NULL;
 }
 
 void tern_consumer_options_destroy(struct tern_consumer_options *options)
 {
+    if (!options)
+        return;
+    consumer_options_fini(options);
     free(options);
 }
 
-static enum tern_code set_text(char *dst, size_t max, const char *text)
+const char *tern_consumer_options_error(const struct tern_consumer_options *options)
+{
+    return options->refusal;
+}
+
+/* ---- checking, and saying what was wrong ---- */
+
+static enum tern_code refuse(struct tern_consumer_options *options, const char *fmt, ...)
+    PRINTF_LIKE(2, 3);
+static enum tern_code refuse(struct tern_consumer_options *options, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(options->refusal, sizeof options->refusal, fmt, args);
+    va_end(args);
+    return TERN_INVALID;
+}
+
+static enum tern_code set_text(struct tern_consumer_options *options, const char *what, char *dst,
+                               size_t max, const char *text)
 {
     size_t len = text ? strnlen(text, max + 1) : 0;
     if (len == 0 || len > max)
-        return TERN_INVALID;
+        return refuse(options, "%s has %s%zu bytes, allowed are 1 to %zu", what,
+                      len > max ? "more than " : "", len > max ? max : len, max);
     memcpy(dst, text, len + 1);
     return TERN_OK;
 }
 
-static enum tern_code set_i32(int32_t *dst, int value, int least, int most)
+static enum tern_code set_i64(struct tern_consumer_options *options, const char *what, int64_t *dst,
+                              int64_t value, int64_t least, int64_t most)
 {
     if (value < least || value > most)
-        return TERN_INVALID;
+        return refuse(options, "%s is %lld, allowed are %lld to %lld", what, (long long)value,
+                      (long long)least, (long long)most);
     *dst = value;
     return TERN_OK;
 }
 
-static enum tern_code set_i64(int64_t *dst, int64_t value, int64_t least, int64_t most)
+static enum tern_code set_i32(struct tern_consumer_options *options, const char *what, int32_t *dst,
+                              int value, int least, int most)
 {
-    if (value < least || value > most)
-        return TERN_INVALID;
-    *dst = value;
+    int64_t wide;
+    enum tern_code code = set_i64(options, what, &wide, value, least, most);
+    if (code == TERN_OK)
+        *dst = value;
+    return code;
+}
+
+enum tern_code consumer_options_check(const struct tern_consumer_options *options,
+                                      struct tern_error *err)
+{
+    if (!options || !options->group[0])
+        return error_set(err, TERN_INVALID, "a consumer needs a group");
+    if (options->threads_min > options->threads)
+        return error_set(err, TERN_INVALID,
+                         "consumeThreadMin is %d, allowed are 0 to consumeThreadMax, which is %d",
+                         options->threads_min, options->threads);
     return TERN_OK;
 }
+
+/* ---- the setters ---- */
 
 enum tern_code tern_consumer_options_namesrv(struct tern_consumer_options *options,
                                              const char *addresses)
 {
-    return set_text(options->namesrv, NAMESRV_TEXT_MAX, addresses);
+    return set_text(options, "namesrvAddr", options->namesrv, NAMESRV_TEXT_MAX, addresses);
 }
 
 enum tern_code tern_consumer_options_group(struct tern_consumer_options *options, const char *group)
 {
     static const char reserved[] = "DEFAULT_CONSUMER";
-    if (!group || strcmp(group, reserved) == 0 ||
-        group_name_check(group, strnlen(group, GROUP_NAME_MAX + 1), NULL) != TERN_OK)
-        return TERN_INVALID;
-    return set_text(options->group, GROUP_NAME_MAX, group);
+    struct tern_error err = {.text = ""};
+    if (group && strcmp(group, reserved) == 0)
+        return refuse(options, "consumerGroup %s is reserved: choose another", reserved);
+    if (group && group_name_check(group, strnlen(group, GROUP_NAME_MAX + 1), &err) != TERN_OK)
+        return refuse(options, "consumerGroup: %s", err.text);
+    return set_text(options, "consumerGroup", options->group, GROUP_NAME_MAX, group);
 }
 
 enum tern_code tern_consumer_options_instance(struct tern_consumer_options *options,
                                               const char *name)
 {
-    if (!name || client_id_check(name, strnlen(name, CLIENT_ID_MAX + 1), NULL) != TERN_OK)
-        return TERN_INVALID;
-    return set_text(options->instance_name, INSTANCE_NAME_MAX, name);
+    struct tern_error err = {.text = ""};
+    if (name && client_id_check(name, strnlen(name, CLIENT_ID_MAX + 1), &err) != TERN_OK)
+        return refuse(options, "instanceName: %s", err.text);
+    return set_text(options, "instanceName", options->instance_name, INSTANCE_NAME_MAX, name);
 }
 
 enum tern_code tern_consumer_options_from(struct tern_consumer_options *options,
                                           enum tern_consume_from from, int64_t timestamp_ms)
 {
-    if ((unsigned)from > TERN_FROM_TIMESTAMP || (from == TERN_FROM_TIMESTAMP && timestamp_ms < 0))
-        return TERN_INVALID;
+    if ((unsigned)from > TERN_FROM_TIMESTAMP)
+        return refuse(options, "consumeFromWhere is %u, allowed are last, first, timestamp",
+                      (unsigned)from);
+    if (from == TERN_FROM_TIMESTAMP && timestamp_ms < 0)
+        return refuse(options, "consumeTimestamp is %lld ms, allowed is 0 or more",
+                      (long long)timestamp_ms);
     options->from = from;
     options->from_timestamp_ms = timestamp_ms;
     return TERN_OK;
@@ -103,54 +181,148 @@ enum tern_code tern_consumer_options_from(struct tern_consumer_options *options,
 
 enum tern_code tern_consumer_options_pull_batch(struct tern_consumer_options *options, int messages)
 {
-    return set_i32(&options->pull_batch, messages, 1, PULL_BATCH_MAX);
+    return set_i32(options, "pullBatchSize", &options->pull_batch, messages, 1, PULL_BATCH_MAX);
 }
 
 enum tern_code tern_consumer_options_consume_batch(struct tern_consumer_options *options,
                                                    int messages)
 {
-    return set_i32(&options->consume_batch, messages, 1, CONSUME_BATCH_MAX);
+    return set_i32(options, "consumeMessageBatchMaxSize", &options->consume_batch, messages, 1,
+                   CONSUME_BATCH_MAX);
 }
 
 enum tern_code tern_consumer_options_threads(struct tern_consumer_options *options, int threads)
 {
-    return set_i32(&options->threads, threads, 1, THREADS_MAX);
+    return set_i32(options, "consumeThreadMax", &options->threads, threads, 1, THREADS_MAX);
+}
+
+enum tern_code tern_consumer_options_threads_min(struct tern_consumer_options *options, int threads)
+{
+    return set_i32(options, "consumeThreadMin", &options->threads_min, threads, 0, THREADS_MAX);
 }
 
 enum tern_code tern_consumer_options_pull_threshold(struct tern_consumer_options *options,
                                                     int messages)
 {
-    return set_i32(&options->pull_threshold, messages, 1, THRESHOLD_MAX);
+    return set_i32(options, "pullThresholdForQueue", &options->pull_threshold, messages, 1,
+                   THRESHOLD_MAX);
 }
 
 enum tern_code tern_consumer_options_pull_threshold_bytes(struct tern_consumer_options *options,
                                                           int64_t size_bytes)
 {
-    return set_i64(&options->pull_threshold_bytes, size_bytes, MIB, 1024 * MIB);
+    return set_i64(options, "pullThresholdSizeForQueue", &options->pull_threshold_bytes, size_bytes,
+                   MIB, 1024 * MIB);
+}
+
+enum tern_code tern_consumer_options_pull_threshold_for_topic(struct tern_consumer_options *options,
+                                                              int messages)
+{
+    if (messages == -1) {
+        options->topic_threshold = -1;
+        return TERN_OK;
+    }
+    return set_i32(options, "pullThresholdForTopic", &options->topic_threshold, messages, 1,
+                   TOPIC_THRESHOLD_MAX);
+}
+
+enum tern_code
+tern_consumer_options_pull_threshold_bytes_for_topic(struct tern_consumer_options *options,
+                                                     int64_t size_bytes)
+{
+    if (size_bytes == -1) {
+        options->topic_threshold_bytes = -1;
+        return TERN_OK;
+    }
+    return set_i64(options, "pullThresholdSizeForTopic", &options->topic_threshold_bytes,
+                   size_bytes, MIB, 102400 * MIB);
 }
 
 enum tern_code tern_consumer_options_max_span(struct tern_consumer_options *options, int offsets)
 {
-    return set_i32(&options->max_span, offsets, 1, THRESHOLD_MAX);
+    return set_i32(options, "consumeConcurrentlyMaxSpan", &options->max_span, offsets, 1,
+                   THRESHOLD_MAX);
 }
 
 enum tern_code tern_consumer_options_pull_interval_ms(struct tern_consumer_options *options,
                                                       int64_t ms)
 {
-    return set_i64(&options->pull_interval_ms, ms, 0, THRESHOLD_MAX);
+    return set_i64(options, "pullInterval", &options->pull_interval_ms, ms, 0, THRESHOLD_MAX);
 }
 
 enum tern_code tern_consumer_options_commit_interval_ms(struct tern_consumer_options *options,
                                                         int64_t ms)
 {
-    return set_i64(&options->commit_interval_ms, ms, COMMIT_INTERVAL_MIN_MS,
-                   COMMIT_INTERVAL_MAX_MS);
+    return set_i64(options, "persistConsumerOffsetInterval", &options->commit_interval_ms, ms,
+                   COMMIT_INTERVAL_MIN_MS, COMMIT_INTERVAL_MAX_MS);
 }
 
 enum tern_code tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options,
                                                          int times)
 {
-    return set_i32(&options->max_reconsume_times, times, -1, RECONSUME_MAX);
+    return set_i32(options, "maxReconsumeTimes", &options->max_reconsume_times, times, -1,
+                   RECONSUME_MAX);
+}
+
+/* ---- sharing queues ---- */
+
+enum tern_code tern_consumer_options_allocate(struct tern_consumer_options *options,
+                                              const char *strategy)
+{
+    if (!strategy || !allocation_name_known(strategy))
+        return refuse(
+            options,
+            "allocateMessageQueueStrategy %.64s is not known: AVG, AVG_BY_CIRCLE, CONFIG, "
+            "MACHINE_ROOM, CONSISTENT_HASH, MACHINE_ROOM_NEARBY-<one of these>",
+            strategy ? strategy : "NULL");
+    return set_text(options, "allocateMessageQueueStrategy", options->allocate, ALLOCATE_NAME_MAX,
+                    strategy);
+}
+
+/* A text in a field of the application's, which may have forgotten the end. */
+static bool field_good(const char *text, size_t size,
+                       enum tern_code (*check)(const void *, size_t, struct tern_error *))
+{
+    size_t len = strnlen(text, size);
+    return len < size && check(text, len, NULL) == TERN_OK;
+}
+
+enum tern_code tern_consumer_options_allocate_queues(struct tern_consumer_options *options,
+                                                     const struct tern_queue *queues, size_t count)
+{
+    if (count < 1 || count > FIXED_QUEUES_MAX)
+        return refuse(options, "%zu queues are given, allowed are 1 to %d", count,
+                      FIXED_QUEUES_MAX);
+    for (size_t i = 0; i < count; i++)
+        if (!field_good(queues[i].topic, sizeof queues[i].topic, topic_name_check) ||
+            !field_good(queues[i].broker_name, sizeof queues[i].broker_name, broker_name_check) ||
+            queues[i].queue_id < 0)
+            return refuse(options, "queue %zu of %zu is none: topic, broker name or number", i + 1,
+                          count);
+    struct queue_list *list = malloc(sizeof *list + count * sizeof list->queues[0]);
+    if (!list)
+        return TERN_NO_MEMORY;
+    list->refs = 1;
+    list->count = count;
+    memcpy(list->queues, queues, count * sizeof list->queues[0]);
+    list_unref(options->fixed);
+    options->fixed = list;
+    return TERN_OK;
+}
+
+enum tern_code tern_consumer_options_allocate_rooms(struct tern_consumer_options *options,
+                                                    const char *rooms)
+{
+    return set_text(options, "the list of rooms", options->rooms, ROOMS_TEXT_MAX, rooms);
+}
+
+enum tern_code tern_consumer_options_allocate_resolver(struct tern_consumer_options *options,
+                                                       const struct tern_room_resolver *resolver)
+{
+    if (!resolver || !resolver->broker_room || !resolver->client_room)
+        return refuse(options, "a resolver of rooms needs both functions");
+    options->resolver = *resolver;
+    return TERN_OK;
 }
 
 void tern_consumer_options_world(struct tern_consumer_options *options, const struct env *env,

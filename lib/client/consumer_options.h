@@ -1,10 +1,10 @@
 /*
- * What a consumer was asked to be. All texts lie inside, so that a consumer takes its copy by
- * assignment:
+ * What a consumer was asked to be. All texts lie inside; lists are shared, counted references. A
+ * consumer takes its copy with consumer_options_copy() and gives it back with
+ * consumer_options_fini().
  *
- *     consumer->options = *options;
- *
- * Every value was checked by its setter; create checks only what may be missing (the group).
+ * Every value was checked by its setter; create checks only what may be missing (the group) or does
+ * not fit together.
  */
 #ifndef CLIENT_CONSUMER_OPTIONS_H
 #define CLIENT_CONSUMER_OPTIONS_H
@@ -17,7 +17,17 @@
 
 enum {
     NAMESRV_TEXT_MAX = 4095, /* "host:port;host:port" */
-    INSTANCE_NAME_MAX = 127
+    INSTANCE_NAME_MAX = 127,
+    ALLOCATE_NAME_MAX = 63,
+    ROOMS_TEXT_MAX = 1023,
+    REFUSAL_BYTES = 192
+};
+
+/* Queues given for allocation by CONFIG; immutable. */
+struct queue_list {
+    _Atomic uint32_t refs;
+    size_t count;
+    struct tern_queue queues[];
 };
 
 struct tern_consumer_options {
@@ -29,16 +39,32 @@ struct tern_consumer_options {
     int32_t pull_batch;                        /* 32 */
     int32_t consume_batch;                     /* 1 */
     int32_t threads;                           /* 20 */
+    int32_t threads_min;                       /* 0 */
     int32_t pull_threshold;                    /* 1000 */
     int64_t pull_threshold_bytes;              /* 100 MiB */
+    int32_t topic_threshold;                   /* -1 */
+    int64_t topic_threshold_bytes;             /* -1 */
     int32_t max_span;                          /* 2000 */
     int64_t pull_interval_ms;                  /* 0 */
     int64_t commit_interval_ms;                /* 5000 */
     int32_t max_reconsume_times;               /* -1 */
+    char allocate[ALLOCATE_NAME_MAX + 1];      /* "AVG" */
+    struct queue_list *fixed;                  /* NULL: none given */
+    char rooms[ROOMS_TEXT_MAX + 1];            /* "" */
+    struct tern_room_resolver resolver;        /* functions NULL: none */
+    char refusal[REFUSAL_BYTES];               /* of the last setter that refused */
     /* Borrowed; NULL, NULL: the system's (client/sim_hooks.h). */
     const struct env *env;
     struct link *link;
 };
+
+/* A consumer's own copy. */
+void consumer_options_copy(struct tern_consumer_options *to,
+                           const struct tern_consumer_options *from);
+void consumer_options_fini(struct tern_consumer_options *options);
+/* Whether the options fit together: TERN_INVALID with a text. */
+MUST_CHECK enum tern_code consumer_options_check(const struct tern_consumer_options *options,
+                                                 struct tern_error *err);
 
 /* Fills *out for instance_get(); borrows from options. */
 void consumer_options_instance(const struct tern_consumer_options *options,

@@ -30,6 +30,7 @@ void pull_consumer_unref(struct tern_pull_consumer *consumer)
         return;
     broker_suggestions_fini(&consumer->suggestions);
     failed_addresses_fini(&consumer->failed);
+    consumer_options_fini(&consumer->options);
     consumer->magic = 0;
     free(consumer);
 }
@@ -45,7 +46,7 @@ enum tern_code tern_pull_consumer_create(const struct tern_consumer_options *opt
         return error_set(err, TERN_NO_MEMORY, "consumer of group %s", options->group);
     consumer->magic = PULL_MAGIC;
     consumer->refs = 1;
-    consumer->options = *options;
+    consumer_options_copy(&consumer->options, options);
     broker_suggestions_init(&consumer->suggestions);
     failed_addresses_init(&consumer->failed);
     struct instance_options instance;

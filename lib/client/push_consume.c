@@ -11,7 +11,8 @@
  * neighbours.
  *
  * How many workers run: as many as it takes to work off what waits within a millisecond at the
- * listener's measured speed, at least one, at most options.threads. A worker whose listener has
+ * listener's measured speed, at least one, at most options.threads; options.threads_min of them are
+ * there from the start. A worker whose listener has
  * been busy for longer than that does not count. With a fast listener one or two workers do
  * everything and nobody is woken; with a slow one all of them run. The control task looks every few
  * milliseconds while anything waits, because a listener that hangs tells nobody.
@@ -68,9 +69,9 @@ void push_let_go(struct push_queue *queue, struct tern_message **messages, uint3
     uint32_t left = atomic_fetch_sub_explicit(&queue->cached, count, memory_order_acq_rel) - count;
     if (!atomic_load_explicit(&queue->throttled, memory_order_seq_cst))
         return;
-    const struct tern_consumer_options *options = &queue->consumer->options;
-    if ((int64_t)left <= options->pull_threshold / 2 &&
-        bytes_left <= options->pull_threshold_bytes / 2 &&
+    int64_t limit = atomic_load_explicit(&queue->limit, memory_order_relaxed);
+    int64_t limit_bytes = atomic_load_explicit(&queue->limit_bytes, memory_order_relaxed);
+    if ((int64_t)left <= limit / 2 && bytes_left <= limit_bytes / 2 &&
         atomic_exchange(&queue->throttled, false)) {
         atomic_store(&queue->hurry, true);
         push_wake(queue->consumer);
@@ -473,8 +474,12 @@ int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns)
     struct push_pool *pool = &consumer->pool;
     int64_t next_ns = retries_due(pool, now_ns);
     call_help(consumer);
-    if (atomic_exchange(&pool->want_worker, false))
+    bool few = atomic_load_explicit(&pool->worker_count, memory_order_relaxed) <
+               (uint32_t)consumer->options.threads_min;
+    if (atomic_exchange(&pool->want_worker, false) || few)
         start_worker(consumer);
+    if (few) /* one more each step; without a thread to be had the next look tries again */
+        next_ns = now_ns + ms_to_ns(WATCH_MS);
     int64_t watch_ns = watch_step(consumer, now_ns);
     int64_t expire_ns = push_expire_step(consumer, now_ns);
     if (watch_ns < next_ns)

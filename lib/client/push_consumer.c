@@ -54,6 +54,7 @@ void push_unref(struct tern_push_consumer *consumer)
     failed_addresses_fini(&consumer->failed);
     failed_addresses_fini(&consumer->declined);
     lock_fini(&consumer->lock);
+    consumer_options_fini(&consumer->options);
     consumer->magic = 0;
     free(consumer);
 }
@@ -308,18 +309,22 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
                                          struct tern_push_consumer **out, struct tern_error *err)
 {
     *out = NULL;
-    if (!options || !options->group[0])
-        return error_set(err, TERN_INVALID, "a consumer needs a group");
+    enum tern_code code = consumer_options_check(options, err);
+    if (code != TERN_OK)
+        return code;
     struct tern_push_consumer *consumer = calloc(1, sizeof *consumer);
     if (!consumer)
         return error_set(err, TERN_NO_MEMORY, "consumer of group %s", options->group);
     consumer->magic = PUSH_MAGIC;
     consumer->refs = 1;
-    consumer->options = *options;
-    enum tern_code code = push_pool_init(consumer);
+    consumer_options_copy(&consumer->options, options);
+    code = allocation_init(&consumer->allocation, &consumer->options, err);
+    if (code == TERN_OK && (code = push_pool_init(consumer)) != TERN_OK)
+        error_set(err, code, "consumer of group %s", options->group);
     if (code != TERN_OK) {
+        consumer_options_fini(&consumer->options);
         free(consumer);
-        return error_set(err, code, "consumer of group %s", options->group);
+        return code;
     }
     lock_init(&consumer->lock, LOCK_CONSUMER);
     failed_addresses_init(&consumer->failed);
@@ -380,9 +385,9 @@ static enum tern_code begin_start(struct tern_push_consumer *consumer, struct te
 static void log_start(struct tern_push_consumer *consumer)
 {
     struct log *log = consumer->env->log;
-    log_info(log, "consumer_start", "group=%s client=%s model=CLUSTERING from=%s strategy=AVG",
+    log_info(log, "consumer_start", "group=%s client=%s model=CLUSTERING from=%s strategy=%s",
              consumer->options.group, instance_client_id(consumer->instance),
-             from_texts[consumer->options.from]);
+             from_texts[consumer->options.from], consumer->options.allocate);
     for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
         if (topic->filter)
             log_info(log, "consumer_subscription", "group=%s topic=%s expression=\"%s\"",
@@ -466,6 +471,8 @@ static enum tern_code set_suspended(struct tern_push_consumer *consumer, bool su
     if (push_state(consumer) != PUSH_RUNNING)
         return TERN_STATE;
     push_pool_suspend(consumer, suspended);
+    if (!suspended)
+        push_queues_hurry(consumer);
     return TERN_OK;
 }
 

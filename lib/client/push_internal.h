@@ -46,6 +46,7 @@
 #include "base/names.h"
 #include "base/sched.h"
 #include "base/subscription.h"
+#include "client/allocation.h"
 #include "client/broker_pick.h"
 #include "client/consumer_options.h"
 #include "client/instance.h"
@@ -58,6 +59,7 @@ enum {
     PULL_SUSPEND_MS = 15000, /* how long a broker holds a pull */
     PULL_TIMEOUT_MS = 30000,
     FLOW_PAUSE_MS = 50,
+    SUSPENDED_PAUSE_MS = 1000, /* between looks whether the consumer was resumed */
     ERROR_PAUSE_MS = 3000,
     ELSEWHERE_PAUSE_MS = 50, /* before the second try of another address of the set */
     ELSEWHERE_MAX_MS = 1000, /* what such pauses grow to */
@@ -174,6 +176,8 @@ struct push_queue {
     unsigned failures;      /* errors, or answers without progress, in a row */
     uint64_t flow_waits[3]; /* by cause */
 
+    /* flow control's limits: the queue's share of the topic's, or the queue's own */
+    _Atomic int64_t limit, limit_bytes;
     _Atomic uint32_t cached; /* messages waiting or running */
     _Atomic int64_t cached_bytes;
     struct window window;
@@ -227,6 +231,7 @@ struct tern_push_consumer {
     uint64_t magic;
     _Atomic uint32_t refs;
     struct tern_consumer_options options;
+    struct allocation allocation; /* borrows from options */
     const struct env *env;
     struct instance *instance; /* the handle's */
     struct instance_consumer member;
@@ -316,6 +321,13 @@ void push_note_declined(struct tern_push_consumer *consumer, const struct rpc_pe
  * last one will not do; a callback leaves that to the control task. @thread the state's owner
  */
 void push_queue_pull(struct push_queue *queue, bool may_choose);
+/* Flow control's limits of a new queue: as if it were the only one. */
+void push_queue_init_limits(struct push_queue *queue);
+/* The same of all queues of the topic, now that `owned` of them are ours. @thread control @locks
+ * takes:CONSUMER */
+void push_topic_set_limits(struct push_topic *topic, size_t owned);
+/* All queues look at once whether they may pull. @thread any @locks takes:CONSUMER */
+void push_queues_hurry(struct tern_push_consumer *consumer);
 
 /* ---- push_offsets.c ---- */
 

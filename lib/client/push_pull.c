@@ -41,14 +41,61 @@ static const char *const flow_names[] = {"count", "bytes", "span"};
 
 /* ---- flow control ---- */
 
+/* A queue's share of its topic's limit when that is set, at least `least`; else its own limit. */
+static int64_t limit_share(int64_t own, int64_t topics, size_t owned, int64_t least)
+{
+    if (topics < 0)
+        return own;
+    int64_t share = topics / (owned > 0 ? (int64_t)owned : 1);
+    return share > least ? share : least;
+}
+
+static void set_limits(struct push_queue *queue, size_t owned)
+{
+    const struct tern_consumer_options *options = &queue->consumer->options;
+    atomic_store_explicit(&queue->limit,
+                          limit_share(options->pull_threshold, options->topic_threshold, owned, 1),
+                          memory_order_relaxed);
+    atomic_store_explicit(
+        &queue->limit_bytes,
+        limit_share(options->pull_threshold_bytes, options->topic_threshold_bytes, owned, 1 << 20),
+        memory_order_relaxed);
+}
+
+void push_queue_init_limits(struct push_queue *queue)
+{
+    set_limits(queue, 1);
+}
+
+void push_topic_set_limits(struct push_topic *topic, size_t owned)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    lock_acquire(&consumer->lock);
+    for (struct push_queue *queue = consumer->queues; queue; queue = queue->next)
+        if (strcmp(queue->id.topic, topic->name) == 0)
+            set_limits(queue, owned);
+    lock_release(&consumer->lock);
+}
+
+void push_queues_hurry(struct tern_push_consumer *consumer)
+{
+    lock_acquire(&consumer->lock);
+    for (struct push_queue *queue = consumer->queues; queue; queue = queue->next)
+        atomic_store(&queue->hurry, true);
+    lock_release(&consumer->lock);
+    push_wake(consumer);
+}
+
 static enum flow_cause flow_cause(struct push_queue *queue, bool half)
 {
     const struct tern_consumer_options *options = &queue->consumer->options;
     int64_t cached = atomic_load_explicit(&queue->cached, memory_order_relaxed);
     int64_t bytes = atomic_load_explicit(&queue->cached_bytes, memory_order_relaxed);
-    if (cached > (half ? options->pull_threshold / 2 : options->pull_threshold))
+    int64_t limit = atomic_load_explicit(&queue->limit, memory_order_relaxed);
+    int64_t limit_bytes = atomic_load_explicit(&queue->limit_bytes, memory_order_relaxed);
+    if (cached > (half ? limit / 2 : limit))
         return FLOW_COUNT;
-    if (bytes > (half ? options->pull_threshold_bytes / 2 : options->pull_threshold_bytes))
+    if (bytes > (half ? limit_bytes / 2 : limit_bytes))
         return FLOW_BYTES;
     if (queue->newest - window_left(&queue->window) > options->max_span ||
         window_full(&queue->window))
@@ -196,6 +243,10 @@ static struct rpc_peer *choose_peer(struct push_queue *queue)
 void push_queue_pull(struct push_queue *queue, bool may_choose)
 {
     struct tern_push_consumer *consumer = queue->consumer;
+    if (atomic_load_explicit(&consumer->pool.halted, memory_order_relaxed)) {
+        push_queue_yield(queue, QUEUE_READY, SUSPENDED_PAUSE_MS); /* or until resumed */
+        return;
+    }
     if (flow_paused(queue)) {
         push_queue_yield(queue, QUEUE_READY, FLOW_PAUSE_MS);
         return;

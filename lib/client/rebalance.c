@@ -22,8 +22,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/allocate.h"
-
 enum { DUE_BATCH = 64 };
 
 /* ---- a queue's object ---- */
@@ -52,6 +50,7 @@ enum tern_code push_queue_create(struct tern_push_consumer *consumer, const stru
     atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
     queue->consumer = consumer;
     push_ref(consumer);
+    push_queue_init_limits(queue);
     *out = queue;
     return TERN_OK;
 }
@@ -289,6 +288,7 @@ static void apply_share(struct push_topic *topic, const struct route *route, con
         for (size_t i = 0; i < count; i++)
             if (!have[i])
                 take_queue(topic, &route->readable[mine[i]], filter);
+        push_topic_set_limits(topic, count);
     }
     free(have);
     push_filter_unref(filter);
@@ -310,10 +310,16 @@ static void share_topic(struct push_topic *topic, struct push_members *members,
         return;
     size_t count;
     struct tern_error err;
-    enum tern_code code = allocate_queues(&allocate_averagely, &input, mine, &count, &err);
+    const struct allocate_strategy *strategy =
+        allocation_of_topic(&consumer->allocation, topic->name);
+    enum tern_code code = allocate_queues(strategy, &input, mine, &count, &err);
     if (code == TERN_OK || code == TERN_NOT_FOUND)
         apply_share(topic, route, mine, count);
-    if (code != TERN_OK) {
+    if (code != TERN_OK && code != TERN_NOT_FOUND) {
+        log_error(consumer->env->log, "consumer_share_unknown",
+                  "group=%s topic=%s strategy=%s reason=\"%s\"", consumer->options.group,
+                  topic->name, strategy->name, err.text);
+    } else if (code == TERN_NOT_FOUND) {
         log_warn(consumer->env->log, "consumer_not_a_member", "group=%s topic=%s reason=\"%s\"",
                  consumer->options.group, topic->name, err.text);
         instance_heartbeat_now(consumer->instance, 0);
@@ -431,6 +437,8 @@ static void replace_queue(struct push_queue *queue)
              consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
              (long long)queue->next_offset, (long long)queue->moved_offset, queue->moved_reset);
     fresh->suggested_id = queue->suggested_id;
+    fresh->limit = queue->limit;
+    fresh->limit_bytes = queue->limit_bytes;
     fresh->version = queue->moved_version;
     if (queue->moved_offset >= 0) {
         push_queue_position(fresh, queue->moved_offset,

@@ -96,6 +96,7 @@ static void broker_names_do_not_begin_with_a_dot(void **state)
 {
     (void)state;
     assert_ok(broker_name_check("broker-a.example_1", 18, NULL));
+    assert_ok(broker_name_check("room1@broker-a", 14, NULL)); /* by machine room */
     assert_int_equal(broker_name_check("..", 2, NULL), TERN_INVALID);
     assert_int_equal(broker_name_check(".hidden", 7, NULL), TERN_INVALID);
     assert_int_equal(broker_name_check("a/b", 3, NULL), TERN_INVALID);

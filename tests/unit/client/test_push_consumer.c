@@ -379,68 +379,6 @@ static void a_reset_takes_effect_although_an_older_pull_is_parked(void **state)
     rig_destroy(&rig);
 }
 
-/* ---- flow control ---- */
-
-/* */
-static void pulling_pauses_above_the_threshold_and_says_so(void **state)
-{
-    (void)state;
-    struct rig rig = rig_create(1);
-    fake_publish(rig.fake, 0, NULL, 5000);
-    assert_ok(tern_consumer_options_pull_threshold(rig.options, 100));
-    rig_start(&rig, "*");
-    assert_ok(tern_push_consumer_suspend(rig.consumer));
-    fake_run_ms(rig.fake, 30000);
-    struct tern_consumer_stats stats = stats_of(&rig);
-    assert_int_equal(stats.cached, 128); /* the first multiple of 32 above 100 */
-    assert_true(stats.flow_controlled > 100);
-    assert_int_equal(sim_log_count(&rig.fake->sim, "consumer_flow_control"), 1);
-    assert_int_equal(sim_log_count(&rig.fake->sim, "cause=count"), 1);
-    assert_ok(tern_push_consumer_resume(rig.consumer));
-    fake_run_ms(rig.fake, 10000);
-    assert_int_equal(rig.heard->count, 5000);
-    rig_destroy(&rig);
-}
-
-/* */
-static void pulling_pauses_when_the_span_gets_too_long(void **state)
-{
-    (void)state;
-    struct rig rig = rig_create(1);
-    rig.fake->send_back_code = TERN_NOT_SUPPORTED;
-    rig.heard->fail_offset = 0;
-    rig.heard->fail_times = 3;
-    fake_publish(rig.fake, 0, NULL, 10000);
-    rig_start(&rig, "*");
-    fake_run_ms(rig.fake, 4000);
-    assert_true(rig.heard->count > 2000 && rig.heard->count < 2100);
-    assert_int_equal(sim_log_count(&rig.fake->sim, "cause=span"), 1);
-    fake_run_ms(rig.fake, 20000);
-    assert_int_equal(rig.heard->count, 10003);
-    assert_int_equal(rig.fake->queues[0].committed, 10000);
-    rig_destroy(&rig);
-}
-
-/* RO-08 */
-static void a_suspended_consumer_keeps_its_queues_and_goes_on(void **state)
-{
-    (void)state;
-    struct rig rig = rig_create(2);
-    rig_start(&rig, "*");
-    fake_run_ms(rig.fake, 1000);
-    assert_ok(tern_push_consumer_suspend(rig.consumer));
-    fake_publish(rig.fake, 0, NULL, 2000);
-    fake_run_ms(rig.fake, 180000);
-    assert_int_equal(rig.heard->count, 0);
-    assert_int_equal(stats_of(&rig).queues, 2);
-    assert_int_equal(sim_log_count(&rig.fake->sim, "consumer_queue_left"), 0);
-    assert_ok(tern_push_consumer_resume(rig.consumer));
-    fake_run_ms(rig.fake, 10000);
-    assert_int_equal(rig.heard->count, 2000);
-    assert_int_equal(rig.heard->items[0].offset, 0);
-    rig_destroy(&rig);
-}
-
 /* ---- failing messages ---- */
 
 /* */
@@ -1036,9 +974,6 @@ int main(void)
         cmocka_unit_test(an_offset_beyond_the_end_is_corrected_and_committed),
         cmocka_unit_test(a_correction_to_minus_one_is_never_used),
         cmocka_unit_test(a_reset_takes_effect_although_an_older_pull_is_parked),
-        cmocka_unit_test(pulling_pauses_above_the_threshold_and_says_so),
-        cmocka_unit_test(pulling_pauses_when_the_span_gets_too_long),
-        cmocka_unit_test(a_suspended_consumer_keeps_its_queues_and_goes_on),
         cmocka_unit_test(a_failed_message_is_sent_back_and_the_window_moves_on),
         cmocka_unit_test(a_message_nobody_takes_back_is_tried_again_here_and_never_skipped),
         cmocka_unit_test(no_retries_wanted_means_dead_letter_at_once),

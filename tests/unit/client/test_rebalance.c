@@ -9,18 +9,24 @@ struct member {
     struct heard *heard;
 };
 
-static struct member member_start(struct fake *fake, const char *name)
+static struct member member_start_with(struct fake *fake, const char *name, const char *strategy)
 {
     struct member member = {.options = fake_options(fake, "group", name),
                             .heard = heard_create(fake)};
     struct tern_error err;
     assert_ok(tern_consumer_options_from(member.options, TERN_FROM_FIRST, 0));
+    assert_ok(tern_consumer_options_allocate(member.options, strategy));
     assert_ok(tern_push_consumer_create(member.options, &member.consumer, &err));
     assert_ok(tern_push_consumer_subscribe(member.consumer, FAKE_TOPIC, "*", &err));
     assert_ok(tern_push_consumer_listener(member.consumer, listen_and_remember, member.heard));
     if (tern_push_consumer_start(member.consumer, &err) != TERN_OK)
         fail_msg("%s", err.text);
     return member;
+}
+
+static struct member member_start(struct fake *fake, const char *name)
+{
+    return member_start_with(fake, name, "AVG");
 }
 
 static void member_stop(struct member *member)
@@ -82,6 +88,67 @@ static void three_members_share_eight_queues_and_take_over_from_one_that_leaves(
     assert_string_equal(texts[1], "4567");
     member_stop(&members[1]);
     member_stop(&members[2]);
+    fake_destroy(fake);
+}
+
+/* the strategy asked for is the one that shares */
+static void members_share_by_the_strategy_that_they_were_given(void **state)
+{
+    (void)state;
+    struct fake *fake = fake_create(QUEUES);
+    struct member members[3];
+    char texts[3][QUEUES + 1];
+    static const char *const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; i++)
+        members[i] = member_start_with(fake, names[i], "AVG_BY_CIRCLE");
+    fake_run_ms(fake, 1000);
+    assert_int_equal(sim_log_count(&fake->sim, "strategy=AVG_BY_CIRCLE"), 3);
+    probe(fake, members, 3, texts);
+    assert_string_equal(texts[0], "036");
+    assert_string_equal(texts[1], "147");
+    assert_string_equal(texts[2], "25");
+    for (int i = 0; i < 3; i++)
+        member_stop(&members[i]);
+    fake_destroy(fake);
+}
+
+static bool no_broker_room(void *arg, const struct tern_queue *queue, char room[TERN_ROOM_BYTES])
+{
+    (void)queue;
+    snprintf(room, TERN_ROOM_BYTES, "here");
+    return *(bool *)arg;
+}
+
+static bool any_client_room(void *arg, const char *client_id, char room[TERN_ROOM_BYTES])
+{
+    (void)arg;
+    (void)client_id;
+    snprintf(room, TERN_ROOM_BYTES, "here");
+    return true;
+}
+
+/* A resolver that cannot tell for a while changes nothing, and is said to be the reason. */
+static void a_share_that_cannot_be_computed_keeps_the_queues(void **state)
+{
+    (void)state;
+    struct fake *fake = fake_create(QUEUES);
+    bool known = true;
+    struct tern_room_resolver resolver = {no_broker_room, any_client_room, &known};
+    struct member member = {.options = fake_options(fake, "group", "a"),
+                            .heard = heard_create(fake)};
+    assert_ok(tern_consumer_options_allocate(member.options, "MACHINE_ROOM_NEARBY-AVG"));
+    assert_ok(tern_consumer_options_allocate_resolver(member.options, &resolver));
+    assert_ok(tern_push_consumer_create(member.options, &member.consumer, NULL));
+    assert_ok(tern_push_consumer_subscribe(member.consumer, FAKE_TOPIC, "*", NULL));
+    assert_ok(tern_push_consumer_listener(member.consumer, listen_and_remember, member.heard));
+    assert_ok(tern_push_consumer_start(member.consumer, NULL));
+    fake_run_ms(fake, 1000);
+    assert_int_equal(owned(&member), 8);
+    known = false;
+    fake_run_ms(fake, 60000);
+    assert_int_equal(owned(&member), 8);
+    assert_int_equal(sim_log_count(&fake->sim, "consumer_share_unknown"), 3);
+    member_stop(&member);
     fake_destroy(fake);
 }
 
@@ -252,6 +319,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_members_share_eight_queues_and_take_over_from_one_that_leaves),
+        cmocka_unit_test(members_share_by_the_strategy_that_they_were_given),
+        cmocka_unit_test(a_share_that_cannot_be_computed_keeps_the_queues),
         cmocka_unit_test(a_queue_that_moves_takes_its_progress_along),
         cmocka_unit_test(empty_and_failed_answers_keep_the_queues),
         cmocka_unit_test(a_member_that_is_not_listed_owns_nothing_and_says_so),
