@@ -18,6 +18,8 @@ endif()
 tern_require_pkg(PROTOBUF_C libprotobuf-c libprotobuf-c-dev)
 tern_require_pkg(YAML yaml-0.1 libyaml-dev)
 tern_require_pkg(ISAL libisal libisal-dev)
+tern_require_pkg(LZ4 liblz4 liblz4-dev)
+tern_require_pkg(ZSTD libzstd libzstd-dev)
 tern_require_pkg(JANSSON jansson libjansson-dev)
 tern_require_pkg(MD libmd libmd-dev)
 

@@ -34,7 +34,8 @@ library_walls() {
 nng/.*	lib/rpc/link_nng[a-z_]*\.[ch]|tools/mqbench/echo\.c
 protobuf-c/.*	lib/rpc/frame\.[ch]
 yaml\.h	lib/base/config[a-z_]*\.[ch]
-isa-l.*	lib/base/[a-z_]*\.c|broker/store/[a-z_]*\.c|tools/mqbench/verify_body\.c
+lz4frame\.h|zstd\.h	lib/client/compress\.c
+isa-l.*	lib/base/[a-z_]*\.c|lib/client/compress\.c|broker/store/[a-z_]*\.c|tools/mqbench/verify_body\.c
 md5\.h	lib/client/allocate_hash\.c
 jansson\.h	lib/base/json\.[ch]|broker/[a-z_]*\.[ch]|namesrv/[a-z_]*\.[ch]|tools/.*\.[ch]
 E2

@@ -90,6 +90,20 @@ tern_consumer_options_commit_interval_ms(struct tern_consumer_options *options, 
 TERN_API enum tern_code
 tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options, int times);
 
+/*
+ * A compressed body opens to at most so many bytes; 1 KiB…64 MiB, default 64 MiB. A larger one
+ * counts as damaged: a push consumer logs the message and sends it back, so that it ends among the
+ * dead letters and holds nobody up; of a pull consumer tern_message_open() tells.
+ */
+TERN_API enum tern_code tern_consumer_options_max_body_bytes(struct tern_consumer_options *options,
+                                                             int64_t size_bytes);
+/*
+ * Topics and the group are known to the cluster as NAMESPACE%name, and to this program without it;
+ * as for producers. ^[a-zA-Z0-9_-]+$, at most 64; "": none (default).
+ */
+TERN_API enum tern_code tern_consumer_options_namespace(struct tern_consumer_options *options,
+                                                        const char *name);
+
 /* ---- sharing queues ---- */
 
 enum { TERN_ROOM_BYTES = 64 }; /* a room's name, with its NUL */

@@ -58,6 +58,14 @@ TERN_API void tern_message_set_wait_store_ok(struct tern_message *message, bool 
 /* Texts and bytes are borrowed from the message. */
 TERN_API const char *tern_message_topic(const struct tern_message *message);
 TERN_API const void *tern_message_body(const struct tern_message *message, size_t *size);
+/*
+ * Opens a received body that was compressed, as the first tern_message_body() does, and says
+ * whether that went well: TERN_CORRUPT (damaged), TERN_TOO_LARGE (more than the consumer's
+ * max_body_bytes), TERN_NOT_SUPPORTED (an unknown type), TERN_NO_MEMORY; then tern_message_body()
+ * gives the bytes as they are stored. TERN_OK at once for every other message.
+ */
+TERN_API enum tern_code tern_message_open(const struct tern_message *message,
+                                          struct tern_error *err);
 TERN_API const char *tern_message_tag(const struct tern_message *message);  /* NULL: none */
 TERN_API const char *tern_message_keys(const struct tern_message *message); /* NULL: none */
 /* NULL when absent. Walking: the i-th pair, false at the end. */

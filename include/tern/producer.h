@@ -14,7 +14,8 @@
  * Retries: a send without a named queue is tried again (default twice) at another queue, another
  * broker first, when it failed with a retriable code or TOPIC_NOT_EXIST, SYSTEM_ERROR,
  * NO_PERMISSION of a stale route, all within one timeout. The same message may then be stored
- * twice: it keeps its message id. A send to a named queue is tried once.
+ * twice: it keeps its message id. A send to a named queue is tried once. docs/producing.md has the
+ * table of codes.
  */
 #ifndef TERN_PRODUCER_H
 #define TERN_PRODUCER_H
@@ -53,6 +54,38 @@ tern_producer_options_max_message_bytes(struct tern_producer_options *options, i
 /* Asynchronous sends under way (frames) before TERN_LIMIT; 1…65,535, default 4096. */
 TERN_API enum tern_code tern_producer_options_max_in_flight(struct tern_producer_options *options,
                                                             int frames);
+
+/* RocketMQ's CompressionType. */
+enum tern_compression {
+    TERN_COMPRESS_NONE,
+    TERN_COMPRESS_ZLIB,
+    TERN_COMPRESS_LZ4,
+    TERN_COMPRESS_ZSTD
+};
+/*
+ * How bodies are compressed, each message on its own, also in batches; only when that makes them
+ * smaller. level 0 (fast) … 9 (small); LZ4 has one. Default TERN_COMPRESS_ZLIB, 5. Consumers open
+ * bodies without being told.
+ */
+TERN_API enum tern_code tern_producer_options_compression(struct tern_producer_options *options,
+                                                          enum tern_compression type, int level);
+/* Bodies of at least so many bytes; 1…64 MiB, default 4096 (compressMsgBodyOverHowmuch). */
+TERN_API enum tern_code
+tern_producer_options_compress_threshold(struct tern_producer_options *options, int64_t size_bytes);
+/*
+ * Passes over brokers that were slow or failed, for longer the slower they were (RocketMQ's
+ * sendLatencyFaultEnable): 550 ms → 30 s, 1 s → 60 s, 2 s → 120 s, 3 s → 180 s, 15 s or a failure →
+ * 600 s. When none is left one of the less bad half serves. Default false: a broker is avoided only
+ * after failures, for a second to half a minute, and not longer than its connection is away.
+ */
+TERN_API enum tern_code tern_producer_options_latency_faults(struct tern_producer_options *options,
+                                                             bool enabled);
+/*
+ * Topics and the group are known to the cluster as NAMESPACE%name, and to this program without it.
+ * ^[a-zA-Z0-9_-]+$, at most 64; "": none (default). System topics have none.
+ */
+TERN_API enum tern_code tern_producer_options_namespace(struct tern_producer_options *options,
+                                                        const char *name);
 
 /* What happened to one message or batch. */
 struct tern_send_result {
@@ -110,14 +143,30 @@ TERN_API enum tern_code tern_producer_send_select(struct tern_producer *producer
                                                   struct tern_error *err);
 /*
  * Several messages of one topic as one unit to one queue: all stored or none. No delay levels.
- * TERN_INVALID when topics differ; TERN_TOO_LARGE above the limit of one message (split it
- * yourself). queue may be NULL.
+ * TERN_INVALID when topics differ; TERN_TOO_LARGE above the limit of one message
+ * (tern_producer_send_all() splits). queue may be NULL.
  */
 TERN_API enum tern_code tern_producer_send_batch(struct tern_producer *producer,
                                                  struct tern_message *const *messages, size_t count,
                                                  const struct tern_queue *queue,
                                                  struct tern_send_result *result,
                                                  struct tern_error *err);
+
+/*
+ * Any number of messages, of any topics, in their order, in as many frames as it takes: a frame
+ * ends at the limit of one message, at 4096 messages, before another topic, and around messages
+ * that travel alone (delayed). Each frame is stored whole or not at all, like a batch. It stops at
+ * the first frame that fails: *stored (may be NULL) says how many messages are stored, and the
+ * message at that place is where to go on. results (may be NULL) has room for count: status, queue,
+ * offset and message id of each stored message, offset_id of the first of each frame; status
+ * TERN_CANCELED of those not tried. queue as in a batch. Everything is checked before the first
+ * frame goes.
+ */
+TERN_API enum tern_code tern_producer_send_all(struct tern_producer *producer,
+                                               struct tern_message *const *messages, size_t count,
+                                               const struct tern_queue *queue,
+                                               struct tern_send_result *results, size_t *stored,
+                                               struct tern_error *err);
 
 /*
  * Called exactly once per accepted asynchronous send. code TERN_OK: result as above; else err says
@@ -141,6 +190,27 @@ TERN_API enum tern_code tern_producer_send_async(struct tern_producer *producer,
 TERN_API enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
                                                   struct tern_message *message,
                                                   struct tern_error *err);
+
+/* Upper bounds in ms of the latency buckets; the last one has none. */
+#define TERN_LATENCY_BOUNDS_MS                                                                     \
+    {                                                                                              \
+        1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 3000                                             \
+    }
+enum { TERN_LATENCY_BUCKETS = 12 };
+/* Since the producer was created. */
+struct tern_producer_stats {
+    uint64_t sent;                           /* messages stored */
+    uint64_t frames;                         /* sends that stored them; a batch is one */
+    uint64_t failed;                         /* sends that failed, all tries included */
+    uint64_t retried;                        /* tries after the first ones */
+    uint64_t bytes;                          /* of bodies stored, as they travelled */
+    uint64_t compressed;                     /* messages */
+    uint64_t compressed_from, compressed_to; /* their bytes before and after */
+    uint32_t in_flight;                      /* sends under way */
+    uint64_t latency[TERN_LATENCY_BUCKETS];  /* sends by how long they took, retries included */
+};
+TERN_API void tern_producer_stats(struct tern_producer *producer,
+                                  struct tern_producer_stats *stats);
 
 /*
  * The topic's writable queues now, sorted. Fills up to cap and sets *count to how many there are.

@@ -13,6 +13,9 @@
 #include <string.h>
 
 #include "client/allocation.h"
+#include "client/broker_pick.h"
+#include "client/compress.h"
+#include "client/message_internal.h"
 #include "client/sim_hooks.h"
 
 enum {
@@ -22,6 +25,7 @@ enum {
     THRESHOLD_MAX = 65535,
     TOPIC_THRESHOLD_MAX = 6553500,
     RECONSUME_MAX = 10000,
+    BODY_LIMIT_LEAST = 1024,
     COMMIT_INTERVAL_MIN_MS = 100,
     COMMIT_INTERVAL_MAX_MS = 600000,
     FIXED_QUEUES_MAX = 65536
@@ -45,6 +49,7 @@ struct tern_consumer_options *tern_consumer_options_create(void)
     options->commit_interval_ms = 5000;
     options->max_reconsume_times = -1;
     snprintf(options->allocate, sizeof options->allocate, "AVG");
+    options->max_body_bytes = COMPRESS_BODY_MAX;
     return options;
 }
 
@@ -323,6 +328,75 @@ enum tern_code tern_consumer_options_allocate_resolver(struct tern_consumer_opti
         return refuse(options, "a resolver of rooms needs both functions");
     options->resolver = *resolver;
     return TERN_OK;
+}
+
+enum tern_code tern_consumer_options_max_body_bytes(struct tern_consumer_options *options,
+                                                    int64_t size_bytes)
+{
+    return set_i64(options, "maxBodyBytes", &options->max_body_bytes, size_bytes, BODY_LIMIT_LEAST,
+                   COMPRESS_BODY_MAX);
+}
+
+enum tern_code tern_consumer_options_namespace(struct tern_consumer_options *options,
+                                               const char *name)
+{
+    struct tern_error err;
+    if (!name)
+        return refuse(options, "namespace is NULL");
+    if (namespace_check(name, &err) != TERN_OK)
+        return refuse(options, "%s", err.text);
+    memcpy(options->ns, name, strlen(name) + 1);
+    return TERN_OK;
+}
+
+/* A list of its own, with the topics as the cluster knows them. */
+static enum tern_code wrap_fixed(struct tern_consumer_options *options, struct tern_error *err)
+{
+    const struct queue_list *from = options->fixed;
+    struct queue_list *list = malloc(sizeof *list + from->count * sizeof list->queues[0]);
+    if (!list)
+        return error_set(err, TERN_NO_MEMORY, "%zu queues", from->count);
+    enum tern_code code = TERN_OK;
+    list->refs = 1;
+    list->count = from->count;
+    memcpy(list->queues, from->queues, from->count * sizeof list->queues[0]);
+    for (size_t i = 0; i < list->count && code == TERN_OK; i++)
+        code = namespace_wrap(options->ns, from->queues[i].topic, TOPIC_NAME_MAX,
+                              list->queues[i].topic, err);
+    list_unref(code == TERN_OK ? options->fixed : list);
+    if (code == TERN_OK)
+        options->fixed = list;
+    return code;
+}
+
+enum tern_code consumer_options_use_namespace(struct tern_consumer_options *options,
+                                              struct tern_error *err)
+{
+    char group[GROUP_NAME_MAX + 1];
+    if (!options->ns[0])
+        return TERN_OK;
+    enum tern_code code = namespace_wrap(options->ns, options->group, GROUP_NAME_MAX, group, err);
+    if (code == TERN_OK)
+        memcpy(options->group, group, sizeof group);
+    if (code == TERN_OK && options->fixed)
+        code = wrap_fixed(options, err);
+    return code;
+}
+
+enum tern_code consumer_wire_queue(const struct tern_consumer_options *options,
+                                   const struct tern_queue *queue, struct tern_queue *out,
+                                   struct tern_error *err)
+{
+    if (!broker_queue_key(queue, out))
+        return error_set(err, TERN_INVALID, "the queue's names are not terminated");
+    return namespace_wrap(options->ns, queue->topic, TOPIC_NAME_MAX, out->topic, err);
+}
+
+void consumer_prepare_message(const struct tern_consumer_options *options,
+                              struct tern_message *message)
+{
+    message_hide_namespace(message, options->ns);
+    message_limit_body(message, (size_t)options->max_body_bytes);
 }
 
 void tern_consumer_options_world(struct tern_consumer_options *options, const struct env *env,

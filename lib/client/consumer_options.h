@@ -14,6 +14,7 @@
 #include "base/env.h"
 #include "base/names.h"
 #include "client/instance.h"
+#include "client/namespace.h"
 
 enum {
     NAMESRV_TEXT_MAX = 4095, /* "host:port;host:port" */
@@ -53,6 +54,8 @@ struct tern_consumer_options {
     char rooms[ROOMS_TEXT_MAX + 1];            /* "" */
     struct tern_room_resolver resolver;        /* functions NULL: none */
     char refusal[REFUSAL_BYTES];               /* of the last setter that refused */
+    int64_t max_body_bytes;                    /* COMPRESS_BODY_MAX */
+    char ns[NAMESPACE_MAX + 1];                /* "": none */
     /* Borrowed; NULL, NULL: the system's (client/sim_hooks.h). */
     const struct env *env;
     struct link *link;
@@ -65,6 +68,17 @@ void consumer_options_fini(struct tern_consumer_options *options);
 /* Whether the options fit together: TERN_INVALID with a text. */
 MUST_CHECK enum tern_code consumer_options_check(const struct tern_consumer_options *options,
                                                  struct tern_error *err);
+/* Puts the namespace before the group and the fixed queues' topics of a consumer's copy.
+ * TERN_INVALID: they become too long; TERN_NO_MEMORY. */
+MUST_CHECK enum tern_code consumer_options_use_namespace(struct tern_consumer_options *options,
+                                                         struct tern_error *err);
+/* The queue as the cluster knows it: terminated names, the topic with its namespace. */
+MUST_CHECK enum tern_code consumer_wire_queue(const struct tern_consumer_options *options,
+                                              const struct tern_queue *queue,
+                                              struct tern_queue *out, struct tern_error *err);
+/* What every message is told before anybody else has it. */
+void consumer_prepare_message(const struct tern_consumer_options *options,
+                              struct tern_message *message);
 
 /* Fills *out for instance_get(); borrows from options. */
 void consumer_options_instance(const struct tern_consumer_options *options,

@@ -21,6 +21,7 @@
 #include "base/props.h"
 #include "client/message_id.h"
 #include "client/message_internal.h"
+#include "client/namespace.h"
 
 enum {
     FIRST_PROPS_BYTES = 64 + PROPS_SLACK_BYTES,
@@ -77,6 +78,7 @@ void tern_message_unref(struct tern_message *message)
     message_texts_free(atomic_load(&message->texts));
     if (message->props_on_heap)
         free(message->props);
+    opened_body_free(atomic_load(&message->opened));
     shared_bytes_unref(message->owner);
     free(message);
 }
@@ -253,6 +255,21 @@ bool message_wait_store_ok(const struct tern_message *message)
 bool message_is_received(const struct tern_message *message)
 {
     return message->received;
+}
+
+bool message_topic_is_absolute(const struct tern_message *message)
+{
+    return message->absolute_topic;
+}
+
+const char *message_wire_topic(const struct tern_message *message)
+{
+    return message->topic;
+}
+
+void message_hide_namespace(struct tern_message *message, const char *ns)
+{
+    message->topic_skip = (uint8_t)namespace_skip(ns, message->topic);
 }
 
 bool message_is_delayed(const struct tern_message *message)

@@ -21,15 +21,31 @@ MUST_CHECK enum tern_code message_decode_all(struct rpc_call *owner, const uint8
 /* Gives the message its unique id when it has none (RocketMQ's UNIQ_KEY). */
 void message_ensure_id(struct tern_message *message, const struct env *env);
 
+/* How a message travels where that is not what the application made; all is borrowed. */
+struct message_form {
+    const char *topic; /* with its namespace */
+    size_t topic_len;
+    const uint8_t *body; /* compressed, perhaps */
+    size_t body_len;
+    uint32_t sys_flag; /* says so */
+};
+/* The form of a message that travels as it is. */
+struct message_form message_plain_form(const struct tern_message *message);
+
 /*
  * Size and bytes of the message as a prepared record for a cluster, with WAIT left out and CLUSTER
- * added.
+ * added. form NULL: as it is.
  */
-size_t message_record_size(const struct tern_message *message, size_t cluster_len, bool born_v6,
-                           bool store_v6);
-size_t message_encode_record(const struct tern_message *message, const char *cluster,
-                             size_t cluster_len, bool born_v6, bool store_v6, int32_t queue_id,
-                             int64_t born_ms, uint8_t *dst, size_t cap);
+size_t message_record_size(const struct tern_message *message, const struct message_form *form,
+                           size_t cluster_len, bool born_v6, bool store_v6);
+size_t message_encode_record(const struct tern_message *message, const struct message_form *form,
+                             const char *cluster, size_t cluster_len, bool born_v6, bool store_v6,
+                             int32_t queue_id, int64_t born_ms, uint8_t *dst, size_t cap);
+
+/* The body as it was sent or received, never opened; borrowed. */
+const uint8_t *message_stored_body(const struct tern_message *message, size_t *size);
+/* A received message's body opens to at most so many bytes. Before anybody else has the message. */
+void message_limit_body(struct tern_message *message, size_t most);
 
 /* Whether the properties of such a record stay within RECORD_PROPS_MAX. */
 bool message_props_fit_record(const struct tern_message *message, size_t cluster_len);
@@ -40,5 +56,11 @@ bool message_wait_store_ok(const struct tern_message *message);
 /* Came from a broker: it cannot be sent again. */
 bool message_is_received(const struct tern_message *message);
 bool message_is_delayed(const struct tern_message *message);
+/* Its topic is a whole one: no namespace is put before it. */
+bool message_topic_is_absolute(const struct tern_message *message);
+/* The topic with its namespace, as the record has it; terminated, borrowed. */
+const char *message_wire_topic(const struct tern_message *message);
+/* A received message shows its topic without this namespace. Before anybody else has it. */
+void message_hide_namespace(struct tern_message *message, const char *ns);
 
 #endif

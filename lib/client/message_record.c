@@ -26,13 +26,23 @@ static size_t cluster_pair_len(size_t props_len, size_t cluster_len)
     return cluster_len ? (props_len > 0) + sizeof PROP_CLUSTER + cluster_len : 0;
 }
 
-size_t message_record_size(const struct tern_message *message, size_t cluster_len, bool born_v6,
-                           bool store_v6)
+struct message_form message_plain_form(const struct tern_message *message)
 {
+    return (struct message_form){.topic = message->topic,
+                                 .topic_len = message->topic_len,
+                                 .body = message->body,
+                                 .body_len = message->body_len};
+}
+
+size_t message_record_size(const struct tern_message *message, const struct message_form *form,
+                           size_t cluster_len, bool born_v6, bool store_v6)
+{
+    struct message_form plain = message_plain_form(message);
+    if (!form)
+        form = &plain;
     size_t props_len = atomic_load_explicit(&message->props_len, memory_order_acquire);
     return RECORD_FIXED_BYTES + (born_v6 + store_v6) * (size_t)RECORD_V6_EXTRA_BYTES +
-           message->body_len + message->topic_len + props_len +
-           cluster_pair_len(props_len, cluster_len);
+           form->body_len + form->topic_len + props_len + cluster_pair_len(props_len, cluster_len);
 }
 
 bool message_props_fit_record(const struct tern_message *message, size_t cluster_len)
@@ -75,11 +85,14 @@ static uint8_t *put_props(uint8_t *p, const struct tern_message *m, const char *
     return put_bytes(p, cluster, cluster_len);
 }
 
-size_t message_encode_record(const struct tern_message *message, const char *cluster,
-                             size_t cluster_len, bool born_v6, bool store_v6, int32_t queue_id,
-                             int64_t born_ms, uint8_t *dst, size_t cap)
+size_t message_encode_record(const struct tern_message *message, const struct message_form *form,
+                             const char *cluster, size_t cluster_len, bool born_v6, bool store_v6,
+                             int32_t queue_id, int64_t born_ms, uint8_t *dst, size_t cap)
 {
-    size_t size = message_record_size(message, cluster_len, born_v6, store_v6);
+    struct message_form plain = message_plain_form(message);
+    if (!form)
+        form = &plain;
+    size_t size = message_record_size(message, form, cluster_len, born_v6, store_v6);
     if (size > cap)
         return 0;
     uint8_t *p = put_u32(dst, (uint32_t)size);
@@ -88,15 +101,15 @@ size_t message_encode_record(const struct tern_message *message, const char *clu
     p = put_u32(p, (uint32_t)queue_id);
     p = put_u32(p, (uint32_t)message->flag);
     p = put_zeros(p, 16); /* queue and physical offset */
-    p = put_u32(p, (born_v6 ? SYS_BORN_V6 : 0u) | (store_v6 ? SYS_STORE_V6 : 0u));
+    p = put_u32(p, form->sys_flag | (born_v6 ? SYS_BORN_V6 : 0u) | (store_v6 ? SYS_STORE_V6 : 0u));
     put_be64(p, (uint64_t)born_ms);
     p = put_zeros(p + 8, born_v6 ? 20 : 8);      /* born host */
     p = put_zeros(p, 8 + (store_v6 ? 20u : 8u)); /* store time and host */
     p = put_zeros(p, 12);                        /* reconsume times, prepared transaction */
-    p = put_u32(p, message->body_len);
-    p = put_bytes(p, message->body, message->body_len);
-    *p++ = message->topic_len;
-    p = put_bytes(p, message->topic, message->topic_len);
+    p = put_u32(p, (uint32_t)form->body_len);
+    p = put_bytes(p, form->body, form->body_len);
+    *p++ = (uint8_t)form->topic_len;
+    p = put_bytes(p, form->topic, form->topic_len);
     p = put_props(p, message, cluster, cluster_len);
     ENSURE((size_t)(p - dst) == size);
     return size;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/props.h"
+#include "client/message_internal.h"
 #include "client/message_struct.h"
 #include "client/push_internal.h"
 
@@ -100,7 +101,7 @@ static enum tern_code send_back_start(struct push_chunk *chunk, int32_t delay_le
         rpc_peer_unref(choice.peer);
         return code;
     }
-    const char *topic = tern_message_topic(message);
+    const char *topic = message_wire_topic(message);
     const char *id = tern_message_offset_id(message);
     int32_t max_times = consumer->options.max_reconsume_times;
     Tern__Wire__SendBackRequest back = TERN__WIRE__SEND_BACK_REQUEST__INIT;

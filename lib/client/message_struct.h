@@ -47,6 +47,15 @@ struct shared_bytes {
 };
 void shared_bytes_unref(struct shared_bytes *shared); /* NULL allowed */
 
+/* What a compressed body opened to, or why it did not. */
+struct opened_body {
+    enum tern_code code;
+    uint8_t *bytes; /* NULL unless code is TERN_OK */
+    size_t len;
+    struct tern_error err;
+};
+void opened_body_free(struct opened_body *opened); /* NULL allowed */
+
 enum message_id_state { ID_NONE, ID_BUSY, ID_SET };
 
 struct tern_message {
@@ -55,11 +64,13 @@ struct tern_message {
     bool received;             /* setters refuse */
     bool wait_store_ok;
     bool props_on_heap;
-    bool delayed; /* has a DELAY property */
+    bool delayed;        /* has a DELAY property */
+    bool absolute_topic; /* no namespace is put before it */
     uint8_t topic_len;
+    uint8_t topic_skip; /* of a namespace before the topic, which applications do not see */
     int32_t flag;
-    const char *topic; /* terminated */
-    const uint8_t *body;
+    const char *topic;   /* terminated */
+    const uint8_t *body; /* as stored */
     uint32_t body_len;
     uint32_t props_cap; /* of a buffer of our own */
     uint8_t *props;
@@ -69,8 +80,10 @@ struct tern_message {
     char id[UNIQ_ID_CHARS + 1];
 
     /* received only */
-    struct shared_bytes *owner; /* body and props lie there; holds a reference */
-    const char *broker_name;    /* terminated */
+    struct shared_bytes *owner;           /* body and props lie there; holds a reference */
+    const char *broker_name;              /* terminated */
+    _Atomic(struct opened_body *) opened; /* of a compressed body; NULL: not yet */
+    uint32_t open_max;                    /* bytes that it may open to; 0: the library's limit */
     int32_t queue_id, reconsume_times;
     uint32_t sys_flag;
     int64_t queue_off, phys_off, born_ms, store_ms;

@@ -97,13 +97,7 @@ const char *message_texts_find(const struct message_texts *texts, const char *na
 
 const char *tern_message_topic(const struct tern_message *message)
 {
-    return message->topic;
-}
-
-const void *tern_message_body(const struct tern_message *message, size_t *size)
-{
-    *size = message->body_len;
-    return message->body;
+    return message->topic + message->topic_skip;
 }
 
 const char *tern_message_property(const struct tern_message *message, const char *name)

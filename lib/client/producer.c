@@ -24,6 +24,12 @@ enum tern_code tern_producer_create(const struct tern_producer_options *options,
     if (!producer)
         return error_set(err, TERN_NO_MEMORY, "producer");
     producer->options = *options;
+    enum tern_code code =
+        namespace_wrap(options->ns, options->group, GROUP_NAME_MAX, producer->options.group, err);
+    if (code != TERN_OK) {
+        free(producer);
+        return code;
+    }
     struct instance_options wanted = {
         .namesrv = options->namesrv,
         .instance_name = options->instance_name,
@@ -31,7 +37,7 @@ enum tern_code tern_producer_create(const struct tern_producer_options *options,
         .env = options->env,
         .link = options->link,
     };
-    enum tern_code code = instance_get(&wanted, &producer->instance, err);
+    code = instance_get(&wanted, &producer->instance, err);
     if (code != TERN_OK) {
         free(producer);
         return code;

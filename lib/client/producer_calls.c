@@ -63,14 +63,11 @@ static enum tern_code check_topic(const char *topic, size_t count, struct tern_e
     return TERN_OK;
 }
 
-/* One message, also against the first of its batch. */
-static enum tern_code check_message(const struct tern_producer *producer,
-                                    const struct tern_message *message,
-                                    const struct tern_message *first, size_t count,
-                                    struct tern_error *err)
+enum tern_code producer_check_message(const struct tern_producer *producer,
+                                      const struct tern_message *message, struct tern_error *err)
 {
     size_t body_len;
-    tern_message_body(message, &body_len);
+    (void)message_stored_body(message, &body_len);
     if (message_is_received(message))
         return error_set(err, TERN_INVALID,
                          "a received message cannot be sent; make a new one from its parts");
@@ -78,8 +75,18 @@ static enum tern_code check_message(const struct tern_producer *producer,
         return error_set(err, TERN_TOO_LARGE,
                          "the body has %zu bytes, max_message_bytes of this producer is %lld",
                          body_len, (long long)producer->options.max_message_bytes);
-    if (count == 1)
-        return TERN_OK;
+    return TERN_OK;
+}
+
+/* One message, also against the first of its batch. */
+static enum tern_code check_message(const struct tern_producer *producer,
+                                    const struct tern_message *message,
+                                    const struct tern_message *first, size_t count,
+                                    struct tern_error *err)
+{
+    enum tern_code code = producer_check_message(producer, message, err);
+    if (code != TERN_OK || count == 1)
+        return code;
     if (strcmp(tern_message_topic(message), tern_message_topic(first)) != 0)
         return error_set(err, TERN_INVALID, "a batch of two topics: %s and %s",
                          tern_message_topic(first), tern_message_topic(message));
@@ -113,17 +120,26 @@ static enum tern_code check_all(struct tern_producer *producer,
         if (code != TERN_OK)
             break;
         message_assign_id(messages[i], ids, wall_ms);
-        total += message_record_size(messages[i], 0, false, false);
+        total += message_record_size(messages[i], NULL, 0, false, false);
     }
     if (code == TERN_OK && count > 1 && (int64_t)total > producer->options.max_message_bytes)
         return error_set(err, TERN_TOO_LARGE,
                          "a batch of %zu messages takes %zu bytes, more than the %lld of one "
-                         "message; split it",
+                         "message; split it, or use tern_producer_send_all()",
                          count, total, (long long)producer->options.max_message_bytes);
     return code;
 }
 
 /* ---- sending ---- */
+
+/* The topic as the cluster knows it. */
+static enum tern_code wire_topic(const struct tern_producer *producer,
+                                 const struct tern_message *message, char *out,
+                                 struct tern_error *err)
+{
+    const char *ns = message_topic_is_absolute(message) ? "" : producer->options.ns;
+    return namespace_wrap(ns, tern_message_topic(message), TOPIC_NAME_MAX, out, err);
+}
 
 struct send_request {
     struct tern_message *const *messages;
@@ -140,10 +156,13 @@ static enum tern_code start_send(struct tern_producer *producer, const struct se
     struct send *send;
     struct send_topic *topic;
     struct send_broker *broker = NULL;
+    char name[TOPIC_NAME_MAX + 1];
     enum tern_code code =
         check_all(producer, request->messages, request->count, request->queue, err);
     if (code == TERN_OK)
-        code = send_topic_get(producer, tern_message_topic(request->messages[0]), &topic, err);
+        code = wire_topic(producer, request->messages[0], name, err);
+    if (code == TERN_OK)
+        code = send_topic_get(producer, name, &topic, err);
     if (code == TERN_OK && request->queue) {
         code = send_broker_get(producer, request->queue->broker_name, &broker);
         if (code != TERN_OK)
@@ -160,6 +179,7 @@ static enum tern_code start_send(struct tern_producer *producer, const struct se
     send->oneway = !request->done;
     if (request->queue)
         send->named = *request->queue;
+    send_pack(send);
     return send_submit(send, broker, err);
 }
 
@@ -261,7 +281,10 @@ static enum tern_code wait_for_publish(struct tern_producer *producer, const cha
     int64_t deadline_ns =
         clock_mono_ns(producer->env->clock) + ms_to_ns(producer->options.send_timeout_ms);
     struct send_topic *row;
-    enum tern_code code = send_topic_get(producer, topic, &row, err);
+    char name[TOPIC_NAME_MAX + 1];
+    enum tern_code code = namespace_wrap(producer->options.ns, topic, TOPIC_NAME_MAX, name, err);
+    if (code == TERN_OK)
+        code = send_topic_get(producer, name, &row, err);
     if (code != TERN_OK)
         return code;
     return publish_wait(producer, row, default_topic, deadline_ns, out, err);
@@ -289,6 +312,40 @@ enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
     return start_send(producer, &request, err);
 }
 
+/* The queues as the application knows them. NULL: as they are. */
+static struct tern_queue *shown_queues(const struct tern_producer *producer,
+                                       const struct publish *publish)
+{
+    struct tern_queue *shown = malloc((publish->queue_count + 1) * sizeof *shown);
+    if (!shown)
+        return NULL;
+    memcpy(shown, publish->queues, publish->queue_count * sizeof *shown);
+    for (size_t i = 0; i < publish->queue_count; i++)
+        namespace_strip(producer->options.ns, shown[i].topic);
+    return shown;
+}
+
+static enum tern_code select_queue(const struct tern_producer *producer,
+                                   const struct publish *publish,
+                                   const struct tern_message *message, tern_queue_selector selector,
+                                   void *arg, struct tern_queue *chosen, struct tern_error *err)
+{
+    bool ns = producer->options.ns[0] != 0;
+    struct tern_queue *shown = ns ? shown_queues(producer, publish) : NULL;
+    const struct tern_queue *queues = ns ? shown : publish->queues;
+    if (!queues)
+        return error_set(err, TERN_NO_MEMORY, "%zu queues", publish->queue_count);
+    size_t index = selector(arg, message, queues, publish->queue_count);
+    enum tern_code code = TERN_OK;
+    if (index >= publish->queue_count)
+        code = error_set(err, TERN_INVALID, "the selector chose queue %zu of %zu", index,
+                         publish->queue_count);
+    else
+        *chosen = queues[index];
+    free(shown);
+    return code;
+}
+
 enum tern_code tern_producer_send_select(struct tern_producer *producer,
                                          struct tern_message *message, tern_queue_selector selector,
                                          void *arg, struct tern_send_result *result,
@@ -310,12 +367,7 @@ enum tern_code tern_producer_send_select(struct tern_producer *producer,
     if (publish->queue_count == 0) {
         code = publish_no_queue(publish, tern_message_topic(message), err);
     } else {
-        size_t index = selector(arg, message, publish->queues, publish->queue_count);
-        if (index >= publish->queue_count)
-            code = error_set(err, TERN_INVALID, "the selector chose queue %zu of %zu", index,
-                             publish->queue_count);
-        else
-            chosen = publish->queues[index];
+        code = select_queue(producer, publish, message, selector, arg, &chosen, err);
     }
     publish_unref(publish);
     if (code != TERN_OK)
@@ -353,6 +405,8 @@ enum tern_code tern_producer_queues(struct tern_producer *producer, const char *
     size_t copied = *count < cap ? *count : cap;
     if (copied > 0)
         memcpy(queues, publish->queues, copied * sizeof *queues);
+    for (size_t i = 0; i < copied; i++)
+        namespace_strip(producer->options.ns, queues[i].topic);
     publish_unref(publish);
     return TERN_OK;
 }

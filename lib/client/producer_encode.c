@@ -55,9 +55,11 @@ static enum tern_code start_records(struct send *send, int64_t now_ns, rpc_done_
 {
     const struct publish_broker *target = send->target;
     size_t size = 0;
-    for (size_t i = 0; i < send->count; i++)
-        size += message_record_size(send->messages[i], target->cluster_len, send->born_v6,
+    for (size_t i = 0; i < send->count; i++) {
+        struct message_form form = send_form(send, i);
+        size += message_record_size(send->messages[i], &form, target->cluster_len, send->born_v6,
                                     target->store_v6);
+    }
     struct rpc_call *call;
     enum tern_code code = rpc_call_create(target->peer, size, &call);
     if (code != TERN_OK)
@@ -65,10 +67,12 @@ static enum tern_code start_records(struct send *send, int64_t now_ns, rpc_done_
     int64_t born_ms = clock_wall_ms(send->producer->env->clock);
     uint8_t *at = rpc_call_payload(call);
     uint8_t *end = at + size;
-    for (size_t i = 0; i < send->count; i++)
-        at += message_encode_record(send->messages[i], target->cluster, target->cluster_len,
+    for (size_t i = 0; i < send->count; i++) {
+        struct message_form form = send_form(send, i);
+        at += message_encode_record(send->messages[i], &form, target->cluster, target->cluster_len,
                                     send->born_v6, target->store_v6, send->queue_id, born_ms, at,
                                     (size_t)(end - at));
+    }
     ENSURE(at == end);
     Tern__Wire__SendRecordsRequest records = TERN__WIRE__SEND_RECORDS_REQUEST__INIT;
     const char *group = send->producer->options.group;
@@ -91,8 +95,8 @@ static enum tern_code start_records(struct send *send, int64_t now_ns, rpc_done_
 static enum tern_code start_plain(struct send *send, int64_t now_ns, rpc_done_fn done)
 {
     const struct tern_message *message = send->messages[0];
-    size_t body_len;
-    const void *body = tern_message_body(message, &body_len);
+    const struct message_form form = send_form(send, 0);
+    size_t body_len = form.body_len;
     Tern__Wire__SendRequest plain = TERN__WIRE__SEND_REQUEST__INIT;
     plain.properties.data = (uint8_t *)(uintptr_t)message_props(message, &plain.properties.len);
     if (plain.properties.len > RECORD_PROPS_MAX)
@@ -104,12 +108,13 @@ static enum tern_code start_plain(struct send *send, int64_t now_ns, rpc_done_fn
     if (code != TERN_OK)
         return code;
     if (body_len > 0)
-        memcpy(rpc_call_payload(call), body, body_len);
+        memcpy(rpc_call_payload(call), form.body, body_len);
     const char *group = send->producer->options.group;
     plain.producer_group = frame_bytes(group, strlen(group));
     plain.topic = frame_bytes(send->topic->name, strlen(send->topic->name));
     plain.queue_id = send->queue_id;
     plain.flag = tern_message_flag(message);
+    plain.sys_flag = form.sys_flag;
     plain.born_ms = clock_wall_ms(send->producer->env->clock);
     if (send->publish->from_default_topic) {
         plain.default_topic = frame_bytes(DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
@@ -125,6 +130,7 @@ static enum tern_code start_plain(struct send *send, int64_t now_ns, rpc_done_fn
 enum tern_code send_start_call(struct send *send, int64_t now_ns, rpc_done_fn done)
 {
     send->err.text[0] = 0;
+    send->attempt_ns = now_ns;
     if (!send->target->peer)
         return error_set(&send->err, TERN_UNREACHABLE, "broker %s: its address %s is of no use",
                          send->target->broker->name, send->target->address);
@@ -156,6 +162,7 @@ enum tern_code send_read_answer(struct send *send, const struct rpc_call *call)
     struct tern_send_result *result = &send->result;
     result->status = rpc_call_result(call);
     memcpy(result->queue.topic, send->topic->name, sizeof send->topic->name);
+    namespace_strip(send->producer->options.ns, result->queue.topic);
     memcpy(result->queue.broker_name, send->target->broker->name,
            sizeof send->target->broker->name);
     result->queue.queue_id = answer->queue_id;

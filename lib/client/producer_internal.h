@@ -9,6 +9,9 @@
  *   producer_send.c     one send from submission to its callback: route, attempts, retries
  *   producer_encode.c   a send's frame
  *   producer_order.c    lanes: one frame in flight per named queue
+ *   producer_pack.c     bodies compressed before the first attempt
+ *   producer_all.c      many messages as parts that fit
+ *   producer_stats.c    counters
  *
  * A send's way:
  *
@@ -22,11 +25,16 @@
 #ifndef CLIENT_PRODUCER_INTERNAL_H
 #define CLIENT_PRODUCER_INTERNAL_H
 
+#include <string.h>
+
 #include <tern/producer.h>
 
+#include "client/compress.h"
 #include "client/consumer_options.h"
 #include "client/instance_internal.h"
+#include "client/latency_faults.h"
 #include "client/message_internal.h"
+#include "client/namespace.h"
 
 enum {
     BATCH_MESSAGES_MAX = 4096, /* of SendRecordsRequest */
@@ -50,6 +58,11 @@ struct tern_producer_options {
     int32_t retries;
     int64_t max_message_bytes;
     uint32_t max_in_flight;
+    char ns[NAMESPACE_MAX + 1]; /* "": none */
+    enum compress_type compress;
+    int32_t compress_level;
+    int64_t compress_threshold;
+    bool latency_faults;
     const struct env *env;
     struct link *link;
 };
@@ -67,6 +80,7 @@ struct send_broker {
     char name[BROKER_NAME_MAX + 1];
     _Atomic int64_t avoid_until_ns; /* 0: not avoided */
     _Atomic bool avoid_until_up;    /* its connection failed: no longer than it is down */
+    struct broker_latency latency;  /* with the option latency_faults */
 };
 
 /* Where a route sends to: immutable, reference counted, replaced when the route changes. */
@@ -128,8 +142,9 @@ struct send {
     size_t count;
     struct tern_message **messages; /* few, or allocated */
     struct tern_message *few[INLINE_MESSAGES];
-    bool holds_messages; /* references are its own */
-    bool counted;        /* against max_in_flight */
+    struct compressed *packed; /* as many, empty where a body goes as it is; NULL: all do */
+    bool holds_messages;       /* references are its own */
+    bool counted;              /* against max_in_flight */
     bool oneway;
     bool plain; /* SendRequest, not records */
     bool tried_other_family;
@@ -139,6 +154,8 @@ struct send {
     bool family_known;
     int32_t tries_left;
     int64_t deadline_ns;
+    int64_t begun_ns;        /* the whole send */
+    int64_t attempt_ns;      /* the attempt under way */
     struct publish *publish; /* of the attempt under way */
     int32_t queue_id;
     struct publish_broker *target;
@@ -151,8 +168,15 @@ struct send {
     struct tern_send_result result;
 };
 
+/* What tern_producer_stats() shows. */
+struct producer_counters {
+    _Atomic uint64_t sent_messages, sent_frames, sent_bytes, failed_frames, retried, compressed,
+        compressed_from_bytes, compressed_to_bytes;
+    _Atomic uint64_t latency[TERN_LATENCY_BUCKETS];
+};
+
 struct tern_producer {
-    struct tern_producer_options options;
+    struct tern_producer_options options; /* group with its namespace */
     const struct env *env;
     struct instance *instance;
     struct lock lock; /* PRODUCER; protects all below */
@@ -164,6 +188,7 @@ struct tern_producer {
     struct send_topic *topics;
     struct send_broker *brokers;
     struct lane *lanes;
+    struct producer_counters counters;
 };
 
 /* ---- producer_route.c ---- */
@@ -181,6 +206,9 @@ void publish_unref(struct publish *publish); /* NULL allowed */
 /* Round robin, other brokers than the failed and the avoided ones first. publish has queues. */
 size_t publish_choose(struct tern_producer *producer, struct send_topic *topic,
                       struct publish *publish, const struct send_broker *last_failed);
+/* The broker ended an attempt after that latency; noted with latency_faults only. */
+void send_broker_latency(struct tern_producer *producer, struct send_broker *broker,
+                         int64_t latency_ms);
 /* Why there is no queue to write to. */
 enum tern_code publish_no_queue(const struct publish *publish, const char *topic,
                                 struct tern_error *err);
@@ -220,6 +248,23 @@ void send_release(struct send *send);
 MUST_CHECK enum tern_code send_submit(struct send *send, struct send_broker *named_broker,
                                       struct tern_error *err);
 
+/* ---- producer_pack.c ---- */
+/* Compresses what the options say; on the sender's thread. Bodies that cannot be go as they are. */
+void send_pack(struct send *send);
+void send_unpack(struct send *send);
+/* How the i-th message of a send travels; borrowed. */
+struct message_form send_form(const struct send *send, size_t i);
+
+/* ---- producer_all.c ---- */
+/* How many of the count (≥ 1) messages make the next frame; at least one. */
+size_t producer_cut_part(struct tern_message *const *messages, size_t count, int64_t most_bytes);
+
+/* ---- producer_stats.c ---- */
+/* Counts a send that has ended, or one more attempt. */
+void producer_count_end(const struct send *send);
+void producer_count_retry(struct tern_producer *producer);
+void producer_count_packed(struct tern_producer *producer, size_t from, size_t to);
+
 /* ---- producer_encode.c ---- */
 /* Makes the call of an attempt and starts it; on failure nothing was started. */
 MUST_CHECK enum tern_code send_start_call(struct send *send, int64_t now_ns, rpc_done_fn done);
@@ -239,6 +284,10 @@ MUST_CHECK enum tern_code lane_enter(struct send *send, struct send_broker *brok
 struct send *lane_leave(struct lane *lane, struct send *head);
 
 /* ---- producer_calls.c ---- */
+/* Whether these can go as one frame, and what is wrong. Changes nothing. */
+MUST_CHECK enum tern_code producer_check_message(const struct tern_producer *producer,
+                                                 const struct tern_message *message,
+                                                 struct tern_error *err);
 /* true while a callback of an asynchronous send runs on this thread. */
 bool producer_in_callback(void);
 void producer_call_back(const struct send *send);

@@ -28,6 +28,9 @@ struct tern_producer_options *tern_producer_options_create(void)
     options->retries = DEFAULT_RETRIES;
     options->max_message_bytes = MESSAGE_BYTES_DEFAULT;
     options->max_in_flight = DEFAULT_IN_FLIGHT;
+    options->compress = COMPRESS_ZLIB;
+    options->compress_level = COMPRESS_LEVEL_DEFAULT;
+    options->compress_threshold = COMPRESS_THRESHOLD_DEFAULT;
     return options;
 }
 
@@ -98,6 +101,45 @@ enum tern_code tern_producer_options_max_in_flight(struct tern_producer_options 
     if (frames < 1 || frames > IN_FLIGHT_MAX)
         return TERN_INVALID;
     options->max_in_flight = (uint32_t)frames;
+    return TERN_OK;
+}
+
+enum tern_code tern_producer_options_compression(struct tern_producer_options *options,
+                                                 enum tern_compression type, int level)
+{
+    static const enum compress_type types[] = {[TERN_COMPRESS_NONE] = COMPRESS_NONE,
+                                               [TERN_COMPRESS_ZLIB] = COMPRESS_ZLIB,
+                                               [TERN_COMPRESS_LZ4] = COMPRESS_LZ4,
+                                               [TERN_COMPRESS_ZSTD] = COMPRESS_ZSTD};
+    if ((unsigned)type >= sizeof types / sizeof types[0] || level < 0 || level > COMPRESS_LEVEL_MAX)
+        return TERN_INVALID;
+    options->compress = types[type];
+    options->compress_level = level;
+    return TERN_OK;
+}
+
+enum tern_code tern_producer_options_compress_threshold(struct tern_producer_options *options,
+                                                        int64_t size_bytes)
+{
+    if (size_bytes < 1 || size_bytes > MESSAGE_BYTES_MAX)
+        return TERN_INVALID;
+    options->compress_threshold = size_bytes;
+    return TERN_OK;
+}
+
+enum tern_code tern_producer_options_latency_faults(struct tern_producer_options *options,
+                                                    bool enabled)
+{
+    options->latency_faults = enabled;
+    return TERN_OK;
+}
+
+enum tern_code tern_producer_options_namespace(struct tern_producer_options *options,
+                                               const char *name)
+{
+    if (!name || namespace_check(name, NULL) != TERN_OK)
+        return TERN_INVALID;
+    memcpy(options->ns, name, strlen(name) + 1);
     return TERN_OK;
 }
 

@@ -112,6 +112,7 @@ enum tern_code send_create(struct tern_producer *producer, struct tern_message *
     }
     send->producer = producer;
     send->lane = NULL;
+    send->packed = NULL;
     send->counted = counted;
     send->oneway = false;
     send->plain = false;
@@ -119,8 +120,8 @@ enum tern_code send_create(struct tern_producer *producer, struct tern_message *
     send->wants_fresh_route = false;
     send->had_fresh_route = false;
     send->tries_left = 1 + producer->options.retries;
-    send->deadline_ns =
-        clock_mono_ns(producer->env->clock) + ms_to_ns(producer->options.send_timeout_ms);
+    send->begun_ns = clock_mono_ns(producer->env->clock);
+    send->deadline_ns = send->begun_ns + ms_to_ns(producer->options.send_timeout_ms);
     send->publish = NULL;
     send->target = NULL;
     send->last_broker = NULL;
@@ -134,6 +135,7 @@ enum tern_code send_create(struct tern_producer *producer, struct tern_message *
 
 void send_release(struct send *send)
 {
+    send_unpack(send);
     for (size_t i = 0; send->holds_messages && i < send->count; i++)
         tern_message_unref(send->messages[i]);
     if (send->messages != send->few)

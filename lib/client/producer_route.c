@@ -8,7 +8,8 @@
  * Choosing is round robin over all queues, as RocketMQ does it, passing over the broker that this
  * send has just failed at and those that are avoided: a broker whose master is known to be away
  * until it is up again, one that did not answer in time for 30 s, one that takes no writes now for
- * a second. When only such are left, any queue serves. Slaves are never written to.
+ * a second, and with the option latency_faults one that was slow (latency_faults.h). When only such
+ * are left, any queue serves. Slaves are never written to.
  *
  * Invariant: a publish holds its route, so that the cache goes on refreshing the topic.
  *
@@ -79,9 +80,19 @@ void send_broker_failed(struct tern_producer *producer, struct send_broker *brok
     atomic_store(&broker->avoid_until_ns, now_ns + ms_to_ns(avoid_ms));
 }
 
+void send_broker_latency(struct tern_producer *producer, struct send_broker *broker,
+                         int64_t latency_ms)
+{
+    if (producer->options.latency_faults)
+        latency_note(&broker->latency, latency_ms, clock_mono_ns(producer->env->clock));
+}
+
 static bool avoided(struct tern_producer *producer, const struct publish_broker *target)
 {
     struct send_broker *broker = target->broker;
+    if (producer->options.latency_faults &&
+        !latency_available(&broker->latency, clock_mono_ns(producer->env->clock)))
+        return true;
     if (target->peer && rpc_peer_down(target->peer)) {
         rpc_peer_retry_now(target->peer);
         return true;
@@ -95,6 +106,26 @@ static bool avoided(struct tern_producer *producer, const struct publish_broker 
         return true;
     atomic_compare_exchange_strong(&broker->avoid_until_ns, &until_ns, 0);
     return false;
+}
+
+/* All are avoided: with latency_faults the queue of one of the less bad, in turn; else `otherwise`.
+ */
+static size_t least_bad(struct tern_producer *producer, const struct publish *publish,
+                        uint32_t turn, size_t otherwise)
+{
+    const struct broker_latency *items[LATENCY_BROKERS_MAX];
+    size_t brokers = publish->broker_count;
+    if (!producer->options.latency_faults || brokers > LATENCY_BROKERS_MAX)
+        return otherwise;
+    for (size_t i = 0; i < brokers; i++)
+        items[i] = &publish->brokers[i].broker->latency;
+    size_t chosen = latency_least_bad(items, brokers, turn, clock_mono_ns(producer->env->clock));
+    for (size_t i = 0; i < publish->queue_count; i++) {
+        size_t at = (turn + i) % publish->queue_count;
+        if (publish->queue_broker[at] == chosen)
+            return at;
+    }
+    return otherwise; /* it has no writable queue */
 }
 
 size_t publish_choose(struct tern_producer *producer, struct send_topic *topic,
@@ -123,7 +154,7 @@ size_t publish_choose(struct tern_producer *producer, struct send_topic *topic,
             second_best = at;
         has_second = true;
     }
-    return second_best;
+    return least_bad(producer, publish, turn, second_best);
 }
 
 /* ---- making a publish ---- */

@@ -184,6 +184,7 @@ static bool advance(struct send *send)
 static struct send *end_one(struct send *send)
 {
     struct tern_producer *producer = send->producer;
+    producer_count_end(send);
     producer_call_back(send);
     struct send *next = NULL;
     if (send->lane) {
@@ -262,8 +263,10 @@ static void note_failure(struct send *send, const struct rpc_call *call, enum te
               error_text(&call->error, code));
     fail(send, code);
     send->last_broker = target->broker;
-    if (call->status != TERN_OK || code == TERN_SERVICE_NOT_AVAILABLE)
+    if (call->status != TERN_OK || code == TERN_SERVICE_NOT_AVAILABLE) {
         send_broker_failed(send->producer, target->broker, code);
+        send_broker_latency(send->producer, target->broker, LATENCY_OF_FAILURE_MS);
+    }
     instance_route_refresh(send->producer->instance, send->topic->name);
 }
 
@@ -275,13 +278,17 @@ static void answered(struct rpc_call *call, void *arg)
     bool stored = code == TERN_OK || code == TERN_FLUSH_DISK_TIMEOUT ||
                   code == TERN_FLUSH_SLAVE_TIMEOUT || code == TERN_SLAVE_NOT_AVAILABLE;
     bool again = false;
+    int64_t now_ns = clock_mono_ns(send->producer->env->clock);
+    if (call->status == TERN_OK)
+        send_broker_latency(send->producer, send->target->broker,
+                            (now_ns - send->attempt_ns) / 1000000);
     if (stored && call->status == TERN_OK) {
         fail(send, send_read_answer(send, call));
     } else {
         again = try_otherwise(send, code);
         if (!again) {
             note_failure(send, call, code);
-            again = may_retry(send, code, clock_mono_ns(send->producer->env->clock));
+            again = may_retry(send, code, now_ns);
             send->wants_fresh_route = hints_at_stale_route(code);
         }
     }
@@ -289,6 +296,8 @@ static void answered(struct rpc_call *call, void *arg)
     publish_unref(send->publish);
     send->publish = NULL;
     send->target = NULL;
+    if (again)
+        producer_count_retry(send->producer);
     if (again)
         go(send);
     else

@@ -43,15 +43,21 @@ enum tern_code tern_pull_consumer_create(const struct tern_consumer_options *opt
         return error_set(err, TERN_INVALID, "a consumer needs a group");
     struct tern_pull_consumer *consumer = calloc(1, sizeof *consumer);
     if (!consumer)
-        return error_set(err, TERN_NO_MEMORY, "consumer of group %s", options->group);
+        return error_set(err, TERN_NO_MEMORY, "consumer");
     consumer->magic = PULL_MAGIC;
     consumer->refs = 1;
     consumer_options_copy(&consumer->options, options);
+    enum tern_code code = consumer_options_use_namespace(&consumer->options, err);
+    if (code != TERN_OK) {
+        consumer_options_fini(&consumer->options);
+        free(consumer);
+        return code;
+    }
     broker_suggestions_init(&consumer->suggestions);
     failed_addresses_init(&consumer->failed);
     struct instance_options instance;
     consumer_options_instance(&consumer->options, &instance);
-    enum tern_code code = instance_get(&instance, &consumer->instance, err);
+    code = instance_get(&instance, &consumer->instance, err);
     if (code != TERN_OK) {
         pull_consumer_unref(consumer);
         return code;
@@ -117,6 +123,7 @@ enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *consumer, co
                                          struct tern_error *err)
 {
     *count = 0;
+    char name[TOPIC_NAME_MAX + 1];
     struct route *route;
     enum tern_code code = pull_check_running(consumer, err);
     if (code == TERN_OK && !topic)
@@ -124,12 +131,16 @@ enum tern_code tern_pull_consumer_queues(struct tern_pull_consumer *consumer, co
     if (code == TERN_OK)
         code = topic_name_check(topic, strlen(topic), err);
     if (code == TERN_OK)
-        code = pull_need_route(consumer, topic, &route, err);
+        code = namespace_wrap(consumer->options.ns, topic, TOPIC_NAME_MAX, name, err);
+    if (code == TERN_OK)
+        code = pull_need_route(consumer, name, &route, err);
     if (code != TERN_OK)
         return code;
     *count = route->readable_count;
-    for (size_t i = 0; i < route->readable_count && i < cap; i++)
+    for (size_t i = 0; i < route->readable_count && i < cap; i++) {
         queues[i] = route->readable[i];
+        namespace_strip(consumer->options.ns, queues[i].topic);
+    }
     route_unref(route);
     return TERN_OK;
 }
@@ -180,15 +191,18 @@ enum tern_code tern_pull_consumer_range(struct tern_pull_consumer *consumer,
                                         const struct tern_queue *queue, int64_t *min_offset,
                                         int64_t *max_offset, struct tern_error *err)
 {
+    struct tern_queue wire;
+    enum tern_code code = consumer_wire_queue(&consumer->options, queue, &wire, err);
+    if (code != TERN_OK)
+        return code;
     Tern__Wire__QueueRangeRequest range = TERN__WIRE__QUEUE_RANGE_REQUEST__INIT;
-    range.topic = frame_bytes(queue->topic, strlen(queue->topic));
+    range.topic = frame_bytes(wire.topic, strlen(wire.topic));
     range.queue_id = queue->queue_id;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     request.body_case = TERN__WIRE__REQUEST__BODY_QUEUE_RANGE;
     request.queue_range = &range;
     struct rpc_call *call;
-    enum tern_code code =
-        ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE, &call, err);
+    code = ask(consumer, &wire, &request, TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE, &call, err);
     if (code != TERN_OK)
         return code;
     *min_offset = call->response->queue_range->min_offset;
@@ -201,16 +215,19 @@ enum tern_code tern_pull_consumer_search(struct tern_pull_consumer *consumer,
                                          const struct tern_queue *queue, int64_t store_ms,
                                          int64_t *offset, struct tern_error *err)
 {
+    struct tern_queue wire;
+    enum tern_code code = consumer_wire_queue(&consumer->options, queue, &wire, err);
+    if (code != TERN_OK)
+        return code;
     Tern__Wire__SearchOffsetRequest search = TERN__WIRE__SEARCH_OFFSET_REQUEST__INIT;
-    search.topic = frame_bytes(queue->topic, strlen(queue->topic));
+    search.topic = frame_bytes(wire.topic, strlen(wire.topic));
     search.queue_id = queue->queue_id;
     search.store_ms = store_ms;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     request.body_case = TERN__WIRE__REQUEST__BODY_SEARCH_OFFSET;
     request.search_offset = &search;
     struct rpc_call *call;
-    enum tern_code code =
-        ask(consumer, queue, &request, TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET, &call, err);
+    code = ask(consumer, &wire, &request, TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET, &call, err);
     if (code != TERN_OK)
         return code;
     *offset = call->response->search_offset->offset;
@@ -265,8 +282,10 @@ enum tern_code tern_pull_consumer_committed(struct tern_pull_consumer *consumer,
                                             const struct tern_queue *queue, int64_t *offset,
                                             struct tern_error *err)
 {
+    struct tern_queue wire;
     Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
-    return query_progress(consumer, queue, offset, &version, err);
+    enum tern_code code = consumer_wire_queue(&consumer->options, queue, &wire, err);
+    return code == TERN_OK ? query_progress(consumer, &wire, offset, &version, err) : code;
 }
 
 static enum tern_code commit_with(struct tern_pull_consumer *consumer,
@@ -299,15 +318,18 @@ enum tern_code tern_pull_consumer_commit(struct tern_pull_consumer *consumer,
 {
     if (offset < 0)
         return error_set(err, TERN_INVALID, "offset %lld is negative", (long long)offset);
+    struct tern_queue wire;
     Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
-    enum tern_code code = commit_with(consumer, queue, offset, &version, err);
+    enum tern_code code = consumer_wire_queue(&consumer->options, queue, &wire, err);
+    if (code == TERN_OK)
+        code = commit_with(consumer, &wire, offset, &version, err);
     if (code != TERN_OFFSET_VERSION_OLD)
         return code;
     /* The application keeps its own offsets: a reset tells it nothing, its word counts from now on.
      */
     int64_t stored;
-    code = query_progress(consumer, queue, &stored, &version, err);
+    code = query_progress(consumer, &wire, &stored, &version, err);
     return code == TERN_OK || code == TERN_QUERY_NOT_FOUND
-               ? commit_with(consumer, queue, offset, &version, err)
+               ? commit_with(consumer, &wire, offset, &version, err)
                : code;
 }

@@ -200,6 +200,8 @@ static enum tern_code decode(struct pull_op *op, struct rpc_call *call,
     if (code != TERN_OK)
         return code;
     sift(op->tags, result);
+    for (size_t i = 0; i < result->count; i++)
+        consumer_prepare_message(&op->consumer->options, result->messages[i]);
     if (result->count == 0)
         result->status = TERN_PULL_NO_MATCHED_MSG;
     return TERN_OK;
@@ -398,9 +400,8 @@ static enum tern_code op_create(struct tern_pull_consumer *consumer, const struc
     op->wait_ms = wait_ms;
     op->max_messages = max_messages;
     const char *text = expression ? expression : "*";
-    if (!broker_queue_key(queue, &op->queue))
-        code = error_set(err, TERN_INVALID, "the queue's names are not terminated");
-    else
+    code = consumer_wire_queue(&consumer->options, queue, &op->queue, err);
+    if (code == TERN_OK)
         code = subscription_parse(text, strlen(text), &op->tags, err);
     if (code != TERN_OK) {
         free(op);
@@ -461,8 +462,11 @@ enum tern_code tern_pull_consumer_pull(struct tern_pull_consumer *consumer,
     *result = (struct tern_pull_result){.count = 0};
     enum tern_code code = pull_check_running(consumer, err);
     struct route *route;
+    struct tern_queue wire;
     if (code == TERN_OK)
-        code = pull_need_route(consumer, queue->topic, &route, err);
+        code = consumer_wire_queue(&consumer->options, queue, &wire, err);
+    if (code == TERN_OK)
+        code = pull_need_route(consumer, wire.topic, &route, err);
     if (code != TERN_OK)
         return code;
     route_unref(route);

@@ -30,6 +30,8 @@
 
 #include <stdlib.h>
 
+#include "client/message_internal.h"
+
 enum {
     KEEP_UP_NS = 1000000, /* what waits is to be done in that time; longer in a listener: stuck */
     WATCH_MS = 5,
@@ -60,7 +62,7 @@ void push_let_go(struct push_queue *queue, struct tern_message **messages, uint3
     int64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         size_t size;
-        tern_message_body(messages[i], &size);
+        (void)message_stored_body(messages[i], &size);
         bytes += (int64_t)size;
         tern_message_unref(messages[i]);
     }
@@ -280,6 +282,32 @@ static bool batch_was_taken(struct push_worker *worker)
     return taken;
 }
 
+/*
+ * Opens the compressed bodies of a batch, on the thread that will run the listener. What cannot be
+ * opened is sent back, as if the listener had failed with it, and leaves the batch; returns how
+ * many are left.
+ */
+static uint32_t open_bodies(struct push_queue *queue, struct tern_message **messages,
+                            uint32_t count)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct tern_error err = {.code = TERN_OK};
+        if (tern_message_open(messages[i], &err) == TERN_OK) {
+            messages[kept++] = messages[i];
+            continue;
+        }
+        log_warn(consumer->env->log, "consumer_body_unreadable",
+                 "group=%s topic=%s broker=%s queue=%d offset=%lld reason=\"%s\"",
+                 consumer->options.group, queue->id.topic, queue->id.broker_name,
+                 queue->id.queue_id, (long long)tern_message_queue_offset(messages[i]), err.text);
+        counter_add(&consumer->failed_messages, 1);
+        push_send_back(queue, messages[i], 0);
+    }
+    return kept;
+}
+
 /* Hands one batch to the listener and does with it what that says; takes the messages. */
 static void run_batch(struct push_worker *worker, struct push_queue *queue,
                       struct tern_message **messages, uint32_t count)
@@ -289,6 +317,9 @@ static void run_batch(struct push_worker *worker, struct push_queue *queue,
         push_let_go(queue, messages, count);
         return;
     }
+    count = open_bodies(queue, messages, count);
+    if (count == 0)
+        return;
     worker->queue = queue;
     worker->messages = messages;
     worker->count = count;

@@ -193,11 +193,14 @@ enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer,
     ENSURE(consumer->magic == PUSH_MAGIC);
     if (!topic)
         return error_set(err, TERN_INVALID, "topic is NULL");
+    char name[TOPIC_NAME_MAX + 1];
     enum tern_code code = topic_name_check(topic, strlen(topic), err);
+    if (code == TERN_OK)
+        code = namespace_wrap(consumer->options.ns, topic, TOPIC_NAME_MAX, name, err);
     if (code == TERN_OK)
         code = check_open(consumer, err);
     if (code == TERN_OK)
-        code = subscribe(consumer, topic, expression ? expression : "*", err);
+        code = subscribe(consumer, name, expression ? expression : "*", err);
     if (code == TERN_OK)
         subscriptions_changed(consumer);
     return code;
@@ -207,12 +210,15 @@ enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consume
                                               const char *topic, struct tern_error *err)
 {
     ENSURE(consumer->magic == PUSH_MAGIC);
+    char name[TOPIC_NAME_MAX + 1] = "";
     enum tern_code code = check_open(consumer, err);
+    if (code == TERN_OK && topic)
+        code = namespace_wrap(consumer->options.ns, topic, TOPIC_NAME_MAX, name, err);
     if (code != TERN_OK)
         return code;
     struct push_filter *old = NULL;
     lock_acquire(&consumer->lock);
-    struct push_topic *entry = topic ? find_topic(consumer, topic) : NULL;
+    struct push_topic *entry = name[0] ? find_topic(consumer, name) : NULL;
     if (entry && !entry->retry)
         old = set_filter(consumer, entry, NULL);
     lock_release(&consumer->lock);
@@ -314,11 +320,13 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
         return code;
     struct tern_push_consumer *consumer = calloc(1, sizeof *consumer);
     if (!consumer)
-        return error_set(err, TERN_NO_MEMORY, "consumer of group %s", options->group);
+        return error_set(err, TERN_NO_MEMORY, "consumer");
     consumer->magic = PUSH_MAGIC;
     consumer->refs = 1;
     consumer_options_copy(&consumer->options, options);
-    code = allocation_init(&consumer->allocation, &consumer->options, err);
+    code = consumer_options_use_namespace(&consumer->options, err);
+    if (code == TERN_OK)
+        code = allocation_init(&consumer->allocation, &consumer->options, err);
     if (code == TERN_OK && (code = push_pool_init(consumer)) != TERN_OK)
         error_set(err, code, "consumer of group %s", options->group);
     if (code != TERN_OK) {
@@ -330,7 +338,7 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
     failed_addresses_init(&consumer->failed);
     failed_addresses_init(&consumer->declined);
     snprintf(consumer->retry_topic, sizeof consumer->retry_topic, "%s%s", RETRY_TOPIC_PREFIX,
-             options->group);
+             consumer->options.group);
     struct instance_options instance;
     consumer_options_instance(&consumer->options, &instance);
     code = instance_get(&instance, &consumer->instance, err);

@@ -381,10 +381,11 @@ static void deliver(struct push_queue *queue, struct push_chunk *chunk)
     int64_t bytes = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         size_t size;
-        tern_message_body(chunk->messages[i], &size);
+        (void)message_stored_body(chunk->messages[i], &size);
         bytes += (int64_t)size;
         if (retry)
             message_restore_topic(chunk->messages[i]);
+        consumer_prepare_message(&consumer->options, chunk->messages[i]);
     }
     atomic_fetch_add_explicit(&queue->cached, chunk->count, memory_order_relaxed);
     atomic_fetch_add_explicit(&queue->cached_bytes, bytes, memory_order_relaxed);

@@ -48,6 +48,9 @@ seeds = {
         (10, field(2, 7), b""), (12, field(1, 8) + field(4, 1), record()), (72, route, b""))],
     "record": [record(), record(b""), record(props=b"")],
     "pulled": [record() + record(b"", b"TT", b""), record()],
+    "compress": [b"\3" + zlib.compress(b"TernMQ " * 30), b"\1" + bytes.fromhex(
+        "04224d186440a7110000007f5465726e4d51200700b350726e4d5120000000000bcd7b51"), b"\2" + bytes.fromhex(
+        "28b52ffd24d2750000385465726e4d512001004851c5088fa5ab43")],
     "text": [b"\0A || B", b"\1{\"offsetTable\":{\"T@G\":{0:10,1:7}}}", b"\2Topic-1", b"\3" + b"7F00000100002A9F0000000000001000",
              b"\3127.0.0.1:80", b"\3[::1]:80"],
     "config": [b"number: 5\nsize: 4MiB\nduration: 15s\nflag: true\nchoice: B\ntext: \"x\"\n"],

@@ -32,7 +32,8 @@ struct bench_options {
     int64_t queues; /* per broker, when the topic is made */
     const char *group;
     const char *state_path;
-    bool from_slave; /* verify */
+    bool from_slave;                   /* verify */
+    enum tern_compression compression; /* of produce */
     double drain_seconds;
     uint64_t seed;
     bool json;

@@ -150,6 +150,8 @@ struct tern_producer *bench_producer(const struct bench_options *options, const 
     if (code == TERN_OK)
         code = tern_producer_options_max_message_bytes(o, 64 << 20);
     if (code == TERN_OK)
+        code = tern_producer_options_compression(o, options->compression, 5);
+    if (code == TERN_OK)
         code = tern_producer_create(o, &producer, &err);
     if (code == TERN_OK && (code = tern_producer_start(producer, &err)) != TERN_OK) {
         tern_producer_destroy(producer);

@@ -35,6 +35,7 @@ static void usage(FILE *out)
           "      --mode M            produce, echo: sync, async, oneway or batch (sync)\n"
           "      --batch N           messages in a frame; in a pull for consume (64)\n"
           "      --in-flight N       frames under way: sync 1, async 128, batch 8\n"
+          "      --compress TYPE     produce: none, zlib, lz4 or zstd, of bodies like JSON (none)\n"
           "      --producers N       senders in this process (1)\n"
           "      --queues N          queues per broker of a topic that is made (4)\n"
           "      --group G           consumer group (consume, verify: a new one)\n"
@@ -81,6 +82,7 @@ enum {
     OPT_MODE,
     OPT_BATCH,
     OPT_IN_FLIGHT,
+    OPT_COMPRESS,
     OPT_PRODUCERS,
     OPT_QUEUES,
     OPT_GROUP,
@@ -101,6 +103,7 @@ static const struct option long_options[] = {
     {"mode", required_argument, NULL, OPT_MODE},
     {"batch", required_argument, NULL, OPT_BATCH},
     {"in-flight", required_argument, NULL, OPT_IN_FLIGHT},
+    {"compress", required_argument, NULL, OPT_COMPRESS},
     {"producers", required_argument, NULL, OPT_PRODUCERS},
     {"queues", required_argument, NULL, OPT_QUEUES},
     {"group", required_argument, NULL, OPT_GROUP},
@@ -160,6 +163,20 @@ static int mode_option(struct bench_options *o, const char *value)
     return wrong("mode", value, "sync, async, oneway or batch");
 }
 
+static int compress_option(struct bench_options *o, const char *value)
+{
+    static const char *const names[] = {[TERN_COMPRESS_NONE] = "none",
+                                        [TERN_COMPRESS_ZLIB] = "zlib",
+                                        [TERN_COMPRESS_LZ4] = "lz4",
+                                        [TERN_COMPRESS_ZSTD] = "zstd"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(value, names[i])) {
+            o->compression = (enum tern_compression)i;
+            return 0;
+        }
+    return wrong("compress", value, "none, zlib, lz4 or zstd");
+}
+
 /* PARSED: go on; else the exit status. */
 enum { PARSED = -1 };
 
@@ -191,6 +208,10 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
             break;
         case OPT_JSON:
             o->json = true;
+            break;
+        case OPT_COMPRESS:
+            if ((status = compress_option(o, optarg)) != EXIT_OK)
+                return status;
             break;
         case OPT_MODE:
             if ((status = mode_option(o, optarg)))

@@ -172,6 +172,23 @@ static void *sender_main(void *arg)
     return NULL;
 }
 
+/* One letter; or, to be compressed, lines like those of a log in JSON. */
+static void fill_body(uint8_t *body, size_t size, enum tern_compression compression)
+{
+    memset(body, 'x', size);
+    uint32_t noise = 1;
+    for (size_t at = 0; compression != TERN_COMPRESS_NONE && at < size;) {
+        char line[128];
+        noise = noise * 1664525 + 1013904223;
+        int len =
+            snprintf(line, sizeof line, "{\"id\":%u,\"user\":\"customer-%u\",\"amount\":%u.%02u}\n",
+                     noise, noise >> 20, noise >> 18 & 1023, noise >> 8 & 63);
+        size_t take = (size_t)len < size - at ? (size_t)len : size - at;
+        memcpy(body + at, line, take);
+        at += take;
+    }
+}
+
 static int start_sender(struct sender *sender, struct run *run)
 {
     int status;
@@ -179,7 +196,7 @@ static int start_sender(struct sender *sender, struct run *run)
     sender->body = calloc(1, (size_t)run->options->size_bytes + 1);
     if (!sender->body || sem_init(&sender->landed, 0, 0) != 0)
         return bench_fail("starting a sender", TERN_NO_MEMORY, NULL);
-    memset(sender->body, 'x', (size_t)run->options->size_bytes);
+    fill_body(sender->body, (size_t)run->options->size_bytes, run->options->compression);
     sender->producer = bench_producer(run->options, "MQBENCH_PRODUCER", 10000, &status);
     return status;
 }

@@ -235,6 +235,7 @@ static void note_send(struct fake_send *send, struct rpc_request *request)
         send->plain = true;
         send->count = 1;
         send->queue_id = plain->queue_id;
+        send->sys_flag = plain->sys_flag;
         copy_bytes(send->topic, sizeof send->topic, &plain->topic);
         copy_bytes(send->default_topic, sizeof send->default_topic, &plain->default_topic);
         copy_bytes(send->props, sizeof send->props, &plain->properties);

@@ -63,8 +63,9 @@ static void encoded_record_is_the_reference_byte_for_byte(void **state)
     assert_int_equal(tern_message_set_property(m, "uniqkeyy", "C0A8000A1F9018B4AAC248E51E500000"),
                      TERN_OK);
     assert_int_equal(tern_message_set_tag(m, "TagA"), TERN_OK);
-    assert_int_equal(message_record_size(m, 0, false, false), golden_len);
-    size_t len = message_encode_record(m, "", 0, false, false, 3, 1700000000000, mine, sizeof mine);
+    assert_int_equal(message_record_size(m, NULL, 0, false, false), golden_len);
+    size_t len =
+        message_encode_record(m, NULL, "", 0, false, false, 3, 1700000000000, mine, sizeof mine);
     assert_int_equal(len, golden_len);
     assert_int_equal(get_be32(mine + 8), 0); /* the CRC is left to the broker */
     stamp(mine);
@@ -97,12 +98,13 @@ static void record_has_cluster_and_id_but_no_wait(void **state)
         struct record record;
         bool born_v6 = v6 & 1;
         bool store_v6 = v6 & 2;
-        size_t size = message_record_size(m, 7, born_v6, store_v6);
+        size_t size = message_record_size(m, NULL, 7, born_v6, store_v6);
         assert_int_equal(
-            message_encode_record(m, "Cluster", 7, born_v6, store_v6, 1, 5, bytes, size - 1), 0);
-        assert_int_equal(
-            message_encode_record(m, "Cluster", 7, born_v6, store_v6, 1, 5, bytes, sizeof bytes),
-            size);
+            message_encode_record(m, NULL, "Cluster", 7, born_v6, store_v6, 1, 5, bytes, size - 1),
+            0);
+        assert_int_equal(message_encode_record(m, NULL, "Cluster", 7, born_v6, store_v6, 1, 5,
+                                               bytes, sizeof bytes),
+                         size);
         assert_int_equal(record_parse(bytes, size, size, true, &record), RECORD_WHOLE);
         snprintf(text, sizeof text,
                  "UNIQ_KEY\x01%s\x02"
@@ -228,7 +230,7 @@ static size_t three_records(uint8_t *bytes, size_t cap)
         struct tern_message *m = message("T", body);
         assert_int_equal(tern_message_set_tag(m, "TagA"), TERN_OK);
         size_t one =
-            message_encode_record(m, "C", 1, false, false, 2, 77, bytes + size, cap - size);
+            message_encode_record(m, NULL, "C", 1, false, false, 2, 77, bytes + size, cap - size);
         stamp(bytes + size);
         record_stamp_crc(bytes + size, record_body_crc(body, strlen(body)));
         record_stamp_position(bytes + size, 10 + i, 4096 + i);
