@@ -33,6 +33,7 @@
 #include "broker/queue_locks.h"
 #include "broker/registrar.h"
 #include "broker/set_tables.h"
+#include "broker/subscription_cache.h"
 #include "broker/store_identity.h"
 
 enum {
@@ -239,6 +240,7 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
         (code = ack_wait_create(env, "broker-commit", &broker->commits)) ||
         (code = set_tables_create(broker, &broker->set_tables)) ||
         (code = members_create(env, &members, &broker->members)) ||
+        (code = subscription_cache_create(&broker->subscriptions)) ||
         (code = events_create(env, &broker->events)) ||
         (code = pull_stats_create(env, &broker->pull_stats)) ||
         (code = cold_lane_create(broker, env, &broker->cold)))
@@ -304,6 +306,7 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
     struct long_poll_options polls = {.max_parked = (uint32_t)broker->config.max_parked_pulls,
                                       .arg = broker,
                                       .queue_end = queue_end,
+                                      .concerns = pull_concerns,
                                       .resume = pull_resume,
                                       .drop = pull_drop};
 
@@ -614,6 +617,7 @@ void broker_destroy(struct broker *broker)
     queue_locks_destroy(broker->locks);
     pull_stats_destroy(broker->pull_stats);
     members_destroy(broker->members);
+    subscription_cache_destroy(broker->subscriptions);
     offsets_destroy(broker->offsets);
     groups_destroy(broker->groups);
     topics_destroy(broker->topics);

@@ -28,6 +28,7 @@ struct long_poll;
 struct queue_locks;
 struct registrar;
 struct set_tables;
+struct subscription_cache;
 
 struct broker {
     struct env env;    /* copied */
@@ -45,6 +46,7 @@ struct broker {
     struct groups *groups;
     struct offsets *offsets;
     struct members *members;
+    struct subscription_cache *subscriptions; /* compiled */
     struct events *events;
     struct pull_stats *pull_stats;
     struct queue_locks *locks;

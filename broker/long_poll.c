@@ -13,7 +13,7 @@
 #include "base/names.h"
 #include "base/sched.h"
 
-enum { SHARDS = 64, SHARD_BUCKETS = 128, RELIEVE_AT_ONCE = 64 };
+enum { SHARDS = 64, SHARD_BUCKETS = 128, RELIEVE_AT_ONCE = 64, LOOKS_MAX = 16 };
 
 /* Deadlines are looked at no more often than this: a pull may be answered that much late. */
 static const int64_t deadline_grain_ns = 100000000;
@@ -160,6 +160,21 @@ bool long_poll_park(struct long_poll *polls, struct parked_pull *parked)
     return park;
 }
 
+/*
+ * true: what came is not for it, it is parked, not to be touched. When more comes all the time the
+ * pull is run after a few looks: it then answers how far it got. @locks none
+ */
+static bool park_again(struct long_poll *polls, struct parked_pull *parked)
+{
+    for (int i = 0; i < LOOKS_MAX; i++) {
+        if (polls->options.concerns(polls->options.arg, parked))
+            return false;
+        if (long_poll_park(polls, parked))
+            return true;
+    }
+    return false;
+}
+
 static bool wanted(const struct parked_pull *parked, const struct store_arrival *arrival)
 {
     if (!parked->subscription)
@@ -186,7 +201,12 @@ void long_poll_arrival(struct long_poll *polls, const struct store_arrival *arri
             unlink_pull(polls, shard, parked, &woken);
     }
     lock_release(&shard->lock);
-    call_each(polls, woken, polls->options.resume);
+    while (woken) {
+        struct parked_pull *parked = woken;
+        woken = parked->bucket_next;
+        if (!parked->by_record || !park_again(polls, parked))
+            polls->options.resume(polls->options.arg, parked);
+    }
 }
 
 void long_poll_peer_gone(struct long_poll *polls, uint64_t peer_id)

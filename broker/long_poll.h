@@ -7,7 +7,9 @@
  * once, answer └──── peer gone ─────────────────────────► dropped
  *
  * No wake-up is lost: parking looks at the queue's end once more under the lock that an arrival
- * takes after the end was published. A woken pull runs once and never parks again.
+ * takes after the end was published. A woken pull runs once and never parks again. A pull whose
+ * filter needs the records is taken out for a look at what came; when that is not for it, it goes
+ * back under the same rule, from behind what was looked at.
  */
 #ifndef BROKER_LONG_POLL_H
 #define BROKER_LONG_POLL_H
@@ -28,6 +30,7 @@ struct parked_pull {
     int64_t deadline_ns;
     uint64_t peer_id;
     const struct subscription *subscription; /* NULL: every message matches */
+    bool by_record; /* the arrival alone does not tell: `concerns` is asked */
     void *user;
 
     uint32_t hash;
@@ -40,6 +43,11 @@ struct long_poll_options {
     void *arg;
     /* The queue's end now. @locks holds:LONG_POLL */
     int64_t (*queue_end)(void *arg, const char *topic, int32_t queue_id);
+    /*
+     * Something arrived for a pull that is by_record: is there what it wants? false: no, its offset
+     * was moved over what was looked at, and it is parked again. Does not wait. @locks none
+     */
+    bool (*concerns)(void *arg, struct parked_pull *parked);
     /* The pull is to be run and answered. @locks none @thread dispatcher, or the poll task */
     void (*resume)(void *arg, struct parked_pull *parked);
     /* Its peer is gone: answer to nobody. @locks none */

@@ -27,6 +27,14 @@ void handle_members(struct broker *broker, struct rpc_request *request);
 void handle_wait_events(struct broker *broker, struct rpc_request *request);
 void handle_check_subscription(struct broker *broker, struct rpc_request *request);
 void handle_consumer_connection(struct broker *broker, struct rpc_request *request);
+/*
+ * The compiled expression of a topic, a reference; "" and "*" of type TAG give NULL: all. Type and
+ * expression are as on the wire. TERN_INVALID: the type; TERN_NOT_SUPPORTED: SQL92 is switched off;
+ * TERN_SUBSCRIPTION_PARSE_FAILED. @thread any
+ */
+MUST_CHECK enum tern_code broker_compile(struct broker *broker, const char *type,
+                                         const char *expression, struct subscription **out,
+                                         struct tern_error *err);
 /* members_options.on_changed: posts the event to every member. @locks none */
 void broker_on_members_changed(void *broker, const char *group, const char *const *client_ids,
                                size_t count);

@@ -16,6 +16,7 @@
 #include "base/subscription.h"
 #include "broker/admin_lane.h"
 #include "broker/handlers/checks.h"
+#include "broker/subscription_cache.h"
 
 enum { RETRY_GROUP_MAX = TOPIC_NAME_MAX - (int)(sizeof RETRY_TOPIC_PREFIX - 1) };
 
@@ -33,20 +34,30 @@ void broker_on_members_changed(void *arg, const char *group, const char *const *
 
 /* ---- expressions ---- */
 
-static enum tern_code check_expression(const char *group, const char *topic, const char *type,
-                                       const char *expression, struct tern_error *err)
+enum tern_code broker_compile(struct broker *broker, const char *type, const char *expression,
+                              struct subscription **out, struct tern_error *err)
+{
+    enum subscription_type kind;
+    *out = NULL;
+    enum tern_code code = subscription_type_parse(type, &kind, err);
+    if (code)
+        return code;
+    if (kind == SUBSCRIPTION_SQL92 && !broker->config.enable_property_filter)
+        return error_set(err, TERN_NOT_SUPPORTED,
+                         "The broker does not support consumer to filter message by SQL92 "
+                         "(enablePropertyFilter is false on %s)",
+                         broker->config.broker_name);
+    if (kind == SUBSCRIPTION_TAG && (!expression[0] || !strcmp(expression, "*")))
+        return TERN_OK;
+    return subscription_cache_get(broker->subscriptions, kind, expression, out, err);
+}
+
+static enum tern_code check_expression(struct broker *broker, const char *group, const char *topic,
+                                       const char *type, const char *expression,
+                                       struct tern_error *err)
 {
     struct subscription *subscription = NULL;
-    if (type[0] && strcmp(type, "TAG")) {
-        if (!strcmp(type, "SQL92"))
-            return error_set(err, TERN_NOT_SUPPORTED,
-                             "group %s, topic %s: SQL92 is not offered by this version", group,
-                             topic);
-        return error_set(err, TERN_INVALID,
-                         "group %s, topic %s: expression type %.32s is none of TAG, SQL92", group,
-                         topic, utf8_printable(type, strlen(type)) ? type : "?");
-    }
-    enum tern_code code = subscription_parse(expression, strlen(expression), &subscription, err);
+    enum tern_code code = broker_compile(broker, type, expression, &subscription, err);
     subscription_free(subscription);
     return code ? error_prefix(err, code, "group %s, topic %s", group, topic) : TERN_OK;
 }
@@ -57,14 +68,13 @@ void handle_check_subscription(struct broker *broker, struct rpc_request *reques
     struct tern_error err = {.text = ""};
     const char *group;
     const char *topic;
-    (void)broker;
     enum tern_code code = take_group(request, &wanted->group, &group, &err);
     if (!code && !wanted->subscription)
         code = error_set(&err, TERN_INVALID, "subscription is missing");
     if (!code)
         code = take_topic(request, &wanted->subscription->topic, &topic, &err);
     if (!code)
-        code = check_expression(group, topic, wanted->subscription->expression_type,
+        code = check_expression(broker, group, topic, wanted->subscription->expression_type,
                                 wanted->subscription->expression, &err);
     if (code)
         rpc_reply_failure(request, code, &err);
@@ -74,25 +84,28 @@ void handle_check_subscription(struct broker *broker, struct rpc_request *reques
 
 /* ---- heartbeat ---- */
 
-static enum tern_code take_subscription(struct rpc_request *request, const char *group,
-                                        const Tern__Wire__Subscription *wire,
+static enum tern_code take_subscription(struct broker *broker, struct rpc_request *request,
+                                        const char *group, const Tern__Wire__Subscription *wire,
                                         struct member_subscription *out, struct tern_error *err)
 {
     const char *topic;
     enum tern_code code = take_topic(request, &wire->topic, &topic, err);
     if (code)
         return error_prefix(err, code, "group %s", group);
-    code = check_expression(group, topic, wire->expression_type, wire->expression, err);
+    code = check_expression(broker, group, topic, wire->expression_type, wire->expression, err);
     if (code)
         return code;
     memcpy(out->topic, topic, strlen(topic) + 1);
-    memcpy(out->expression_type, "TAG", sizeof "TAG");
+    if (wire->expression_type[0])
+        snprintf(out->expression_type, sizeof out->expression_type, "%s", wire->expression_type);
+    else
+        memcpy(out->expression_type, "TAG", sizeof "TAG");
     out->expression = wire->expression[0] ? wire->expression : "*";
     out->version = wire->version;
     return TERN_OK;
 }
 
-static enum tern_code take_consumer(struct rpc_request *request,
+static enum tern_code take_consumer(struct broker *broker, struct rpc_request *request,
                                     const Tern__Wire__ConsumerData *wire,
                                     struct member_consumer *out, struct tern_error *err)
 {
@@ -119,15 +132,15 @@ static enum tern_code take_consumer(struct rpc_request *request,
         return error_set(err, TERN_NO_MEMORY, "no memory for group %s's subscriptions", group);
     for (size_t i = 0; !code && i < n; i++) {
         memset(&out->subscriptions[i], 0, sizeof out->subscriptions[i]);
-        code =
-            take_subscription(request, group, wire->subscriptions[i], &out->subscriptions[i], err);
+        code = take_subscription(broker, request, group, wire->subscriptions[i],
+                                 &out->subscriptions[i], err);
     }
     return code;
 }
 
 /* The heartbeat as the member table takes it, in the request's memory. */
-static enum tern_code take_heartbeat(struct rpc_request *request, struct member_heartbeat *out,
-                                     struct tern_error *err)
+static enum tern_code take_heartbeat(struct broker *broker, struct rpc_request *request,
+                                     struct member_heartbeat *out, struct tern_error *err)
 {
     const Tern__Wire__HeartbeatRequest *wire = request->header->heartbeat;
     enum tern_code code = take_client(request, &out->client_id, err);
@@ -145,7 +158,7 @@ static enum tern_code take_heartbeat(struct rpc_request *request, struct member_
     for (size_t i = 0; !code && i < wire->n_producer_groups; i++)
         code = take_group(request, &wire->producer_groups[i], &producers[i], err);
     for (size_t i = 0; !code && i < wire->n_consumers; i++)
-        code = take_consumer(request, wire->consumers[i], &consumers[i], err);
+        code = take_consumer(broker, request, wire->consumers[i], &consumers[i], err);
     out->peer_id = request->peer.id;
     out->remote = request->peer.remote;
     out->language = wire->language;
@@ -214,7 +227,7 @@ void handle_heartbeat(struct broker *broker, struct rpc_request *request)
 {
     struct tern_error err = {.text = ""};
     struct member_heartbeat heartbeat = {.client_id = NULL};
-    enum tern_code code = take_heartbeat(request, &heartbeat, &err);
+    enum tern_code code = take_heartbeat(broker, request, &heartbeat, &err);
     if (!code)
         code = want_groups(broker, &heartbeat, &err);
     if (!code)

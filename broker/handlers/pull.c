@@ -15,28 +15,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/names.h"
-#include "base/props.h"
-#include "base/subscription.h"
-#include "broker/admin_lane.h"
 #include "broker/ha/ha.h"
 #include "broker/cold_lane.h"
 #include "broker/handlers/checks.h"
-#include "broker/handlers/handlers.h"
-#include "broker/handlers/pull.h"
+#include "broker/handlers/pull_internal.h"
 
 enum { PULL_COUNT_MAX = 1024, SUSPEND_MAX_MS = 120000 };
-
-/* A pull on its way; lives in its request's memory until the answer, but for the subscription. */
-struct pull {
-    struct broker *broker;
-    struct rpc_request *request;
-    const char *group, *topic, *client_id;
-    struct group_config group_config;
-    struct subscription *subscription; /* NULL: all */
-    struct store_filter filter;
-    bool may_park;
-    struct parked_pull parked;
-};
 
 /* ---- answering ---- */
 
@@ -46,10 +30,9 @@ static void pull_end(struct pull *pull)
     pull->subscription = NULL;
 }
 
-static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
-static void refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
+void pull_refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
 {
-    char text[384];
+    char text[TERN_ERROR_TEXT_BYTES];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -166,148 +149,12 @@ static void answer_newer(struct pull *pull, struct offset_version version, bool 
     if (known || ha_decides_progress(pull->broker->ha))
         answer_version(pull, version, offset);
     else
-        refuse(pull, TERN_PROGRESS_UNKNOWN,
-               "group %s: where it stands in topic %s is not known here: ask the master",
-               pull->group, pull->topic);
+        pull_refuse(pull, TERN_PROGRESS_UNKNOWN,
+                    "group %s: where it stands in topic %s is not known here: ask the master",
+                    pull->group, pull->topic);
 }
 
-/* ---- checks ---- */
-
-static bool check_group(struct pull *pull)
-{
-    struct broker *broker = pull->broker;
-    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    struct tern_error err = {.text = ""};
-
-    if (!(broker->config.broker_permission & PERM_READ)) {
-        refuse(pull, TERN_NO_PERMISSION,
-               "broker %s does not serve pulls (brokerPermission %" PRId64 ")",
-               broker->config.broker_name, broker->config.broker_permission);
-        return false;
-    }
-    char text[256];
-    if (!ha_readable(broker->ha, text, sizeof text)) {
-        refuse(pull, TERN_SERVICE_NOT_AVAILABLE, "%s", text);
-        return false;
-    }
-    const char *name = (const char *)wanted->group.data;
-    if (!groups_find(broker->groups, name, wanted->group.len, &pull->group_config)) {
-        enum tern_code code = groups_find_or_create(broker->groups, name, wanted->group.len,
-                                                    &pull->group_config, &err);
-        if (code != TERN_OK) {
-            refuse(pull, code, "%s", error_text(&err, code));
-            return false;
-        }
-        admin_lane_poke(broker->admin);
-    }
-    if (!pull->group_config.consume_enable) {
-        refuse(pull, TERN_NO_PERMISSION, "group %s may not consume (consumeEnable false)",
-               pull->group_config.name);
-        return false;
-    }
-    return true;
-}
-
-static bool check_topic(struct pull *pull)
-{
-    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    struct topic_config topic;
-    struct tern_error err;
-
-    enum tern_code code = topic_name_check(wanted->topic.data, wanted->topic.len, &err);
-    if (code != TERN_OK) {
-        refuse(pull, code, "%s", err.text);
-    } else if (!topics_find(pull->broker->topics, (const char *)wanted->topic.data,
-                            wanted->topic.len, &topic)) {
-        refuse(pull, TERN_TOPIC_NOT_EXIST, "topic %.*s does not exist on %s",
-               (int)wanted->topic.len, (const char *)wanted->topic.data,
-               pull->broker->config.broker_name);
-    } else if (!(topic.perm & PERM_READ)) {
-        refuse(pull, TERN_NO_PERMISSION, "topic %s is not readable (perm %" PRId32 ")", topic.name,
-               topic.perm);
-    } else if (wanted->queue_id < 0 || wanted->queue_id >= topic.read_queues) {
-        refuse(pull, TERN_INVALID, "queue_id %" PRId32 " of topic %s is out of range 0..%" PRId32,
-               wanted->queue_id, topic.name, topic.read_queues - 1);
-    } else {
-        return true;
-    }
-    return false;
-}
-
-static bool parse_expression(struct pull *pull, const char *type, const char *expression)
-{
-    struct tern_error err;
-    if (type[0] && strcmp(type, "TAG")) {
-        refuse(pull, TERN_NOT_SUPPORTED,
-               "expression type %.16s is not offered by this version: use TAG", type);
-        return false;
-    }
-    if (!expression[0] || !strcmp(expression, "*"))
-        return true;
-    enum tern_code code =
-        subscription_parse(expression, strlen(expression), &pull->subscription, &err);
-    if (code != TERN_OK) {
-        refuse(pull, code, "%s", err.text);
-        return false;
-    }
-    return true;
-}
-
-/* May be left out by who never heartbeats; else it stands in logs and figures, so it must be sound.
- */
-static bool check_client(struct pull *pull)
-{
-    const ProtobufCBinaryData *id = &pull->request->header->client_id;
-    struct tern_error err;
-    enum tern_code code = id->len ? client_id_check(id->data, id->len, &err) : TERN_OK;
-    if (code != TERN_OK)
-        refuse(pull, code, "%s", err.text);
-    return code == TERN_OK;
-}
-
-/* A pull without its expression relies on what the member's heartbeat said. */
-static bool check_membership(struct pull *pull)
-{
-    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    struct member_view view;
-    char *expression = NULL;
-    bool ok = false;
-
-    enum member_lookup found = members_subscription(
-        pull->broker->members, pull->group, pull->client_id, pull->topic, &view, &expression);
-    if (found == MEMBER_NO_GROUP)
-        refuse(pull, TERN_SUBSCRIPTION_NOT_EXIST,
-               "group %s has no member here: send a heartbeat "
-               "first",
-               pull->group);
-    else if (view.model == TERN__WIRE__MESSAGE_MODEL__BROADCASTING &&
-             !pull->group_config.consume_broadcast_enable)
-        refuse(pull, TERN_NO_PERMISSION, "group %s may not broadcast", pull->group);
-    else if (found == MEMBER_NO_SUBSCRIPTION)
-        refuse(pull, TERN_SUBSCRIPTION_NOT_EXIST, "group %s does not subscribe to topic %s",
-               pull->group, pull->topic);
-    else if (view.version < wanted->subscription_version)
-        refuse(pull, TERN_SUBSCRIPTION_NOT_LATEST,
-               "subscription version %" PRId64 " is known, %" PRId64 " was named", view.version,
-               wanted->subscription_version);
-    else
-        ok = parse_expression(pull, view.expression_type, expression ? expression : "*");
-    free(expression);
-    return ok;
-}
-
-static bool check_subscription(struct pull *pull)
-{
-    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    if (wanted->class_filter) {
-        refuse(pull, TERN_NOT_SUPPORTED,
-               "class filters are gone (RocketMQ dropped FilterServer): use an SQL92 expression");
-        return false;
-    }
-    if (wanted->has_subscription)
-        return parse_expression(pull, wanted->expression_type, wanted->expression);
-    return check_membership(pull);
-}
+/* ---- progress that comes along ---- */
 
 /*
  * The client has adopted a recovery of the master's that this slave has not heard of: at its
@@ -319,9 +166,10 @@ static bool check_same_log(struct pull *pull, struct offset_version version,
     struct ha *ha = pull->broker->ha;
     if (!ha || version.epoch <= held.epoch || ha_agrees_with(ha, version.epoch))
         return true;
-    refuse(pull, TERN_SERVICE_NOT_AVAILABLE,
-           "slave %s id %" PRId64 " has not met its master since that recovered: ask the master",
-           pull->broker->config.broker_name, pull->broker->config.broker_id);
+    pull_refuse(pull, TERN_SERVICE_NOT_AVAILABLE,
+                "slave %s id %" PRId64
+                " has not met its master since that recovered: ask the master",
+                pull->broker->config.broker_name, pull->broker->config.broker_id);
     return false;
 }
 
@@ -369,6 +217,17 @@ static bool match_code(void *arg, int64_t code)
     return subscription_match_code(arg, code);
 }
 
+static bool match_record(void *arg, const struct record *record)
+{
+    return subscription_match_props(arg, record->props, record->props_len);
+}
+
+/* SQL92 looks into records; a tag's hash stands in the queue. */
+static bool is_by_record(const struct pull *pull)
+{
+    return pull->subscription && subscription_type(pull->subscription) == SUBSCRIPTION_SQL92;
+}
+
 static uint8_t *reserve_reply(void *arg, size_t size_bytes)
 {
     return rpc_reply_reserve(arg, size_bytes);
@@ -377,11 +236,14 @@ static uint8_t *reserve_reply(void *arg, size_t size_bytes)
 static enum tern_code get(struct pull *pull, bool nowait, struct store_get_result *result)
 {
     const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    pull->filter = (struct store_filter){.arg = pull->subscription, .match_code = match_code};
+    bool by_record = is_by_record(pull);
+    pull->filter = (struct store_filter){.arg = pull->subscription,
+                                         .match_code = by_record ? NULL : match_code,
+                                         .match_record = by_record ? match_record : NULL};
     struct store_get get = {
         .topic = pull->topic,
         .queue_id = wanted->queue_id,
-        .offset = wanted->offset,
+        .offset = pull->offset,
         .max_count = (uint32_t)wanted->max_count,
         .nowait = nowait,
         .filter = pull->subscription ? &pull->filter : NULL,
@@ -413,10 +275,11 @@ static bool park(struct pull *pull)
     pull->parked = (struct parked_pull){
         .topic = pull->topic,
         .queue_id = pull->request->header->pull->queue_id,
-        .offset = pull->request->header->pull->offset,
+        .offset = pull->offset,
         .deadline_ns = clock_mono_ns(pull->broker->env.clock) + ms_to_ns(wait_ms),
         .peer_id = pull->request->peer.id,
         .subscription = pull->subscription,
+        .by_record = is_by_record(pull),
         .user = pull,
     };
     return long_poll_park(pull->broker->polls, &pull->parked);
@@ -435,16 +298,17 @@ static void run(struct pull *pull, bool nowait)
         return;
     }
     if (code != TERN_OK) {
-        refuse(pull, code, "reading topic %s queue %" PRId32 " at %" PRId64 " failed: %s",
-               pull->topic, pull->request->header->pull->queue_id,
-               pull->request->header->pull->offset, tern_code_text(code));
+        pull_refuse(pull, code, "reading topic %s queue %" PRId32 " at %" PRId64 " failed: %s",
+                    pull->topic, pull->request->header->pull->queue_id,
+                    pull->request->header->pull->offset, tern_code_text(code));
         return;
     }
     code = code_of(result.status, pull->request->header->pull->offset);
     if (is_beyond_end(result.status) && !decides_end(pull->broker)) {
-        result.next_off = pull->request->header->pull->offset;
+        result.next_off = pull->offset;
         code = TERN_PULL_NOT_FOUND;
     }
+    result.scanned += pull->looked_at;
     if (code == TERN_PULL_NOT_FOUND) {
         bool could_park = pull->may_park;
         if (park(pull))
@@ -453,6 +317,11 @@ static void run(struct pull *pull, bool nowait)
             run(pull, nowait);
             return;
         }
+    }
+    if (code == TERN_PULL_NOT_FOUND &&
+        pull->looked_at) { /* what was looked at does not come again */
+        code = TERN_PULL_RETRY_IMMEDIATELY;
+        result.status = GET_NO_MATCHED_MESSAGE;
     }
     answer(pull, code, &result);
 }
@@ -482,6 +351,48 @@ static bool version_stands(struct pull *pull)
     return false;
 }
 
+/* A look at records without delivering any. */
+struct look {
+    const struct subscription *subscription;
+    bool found;
+};
+
+static bool look_at_record(void *arg, const struct record *record)
+{
+    struct look *look = arg;
+    look->found = look->found ||
+                  subscription_match_props(look->subscription, record->props, record->props_len);
+    return look->found;
+}
+
+static uint8_t *reserve_nothing(void *arg, size_t size_bytes)
+{
+    (void)arg;
+    (void)size_bytes;
+    return NULL;
+}
+
+bool pull_concerns(void *broker, struct parked_pull *parked)
+{
+    struct pull *pull = parked->user;
+    struct look look = {.subscription = pull->subscription};
+    const struct store_filter filter = {.arg = &look, .match_record = look_at_record};
+    const struct store_get get = {.topic = parked->topic,
+                                  .queue_id = parked->queue_id,
+                                  .offset = parked->offset,
+                                  .max_count = 1,
+                                  .nowait = true,
+                                  .filter = &filter,
+                                  .reserve = reserve_nothing};
+    struct store_get_result result;
+    enum tern_code code = store_get(((struct broker *)broker)->store, &get, &result);
+    if (code || look.found || result.status != GET_NO_MATCHED_MESSAGE)
+        return true; /* it will be seen when the pull runs */
+    pull->looked_at += result.scanned;
+    pull->offset = parked->offset = result.next_off;
+    return false;
+}
+
 void pull_resume(void *broker, struct parked_pull *parked)
 {
     (void)broker;
@@ -494,7 +405,7 @@ void pull_drop(void *broker, struct parked_pull *parked)
 {
     (void)broker;
     struct pull *pull = parked->user;
-    refuse(pull, TERN_CONNECTION_LOST, "peer is gone");
+    pull_refuse(pull, TERN_CONNECTION_LOST, "peer is gone");
 }
 
 static bool check_numbers(struct rpc_request *request)
@@ -526,16 +437,17 @@ void handle_pull(struct broker *broker, struct rpc_request *request)
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the pull");
         return;
     }
-    *pull = (struct pull){.broker = broker, .request = request, .may_park = true};
-    if (!check_client(pull) || !check_group(pull) || !check_topic(pull))
+    *pull = (struct pull){
+        .broker = broker, .request = request, .may_park = true, .offset = header->pull->offset};
+    if (!pull_check_names(pull))
         return;
     pull->group = frame_text(arena, &header->pull->group);
     pull->topic = frame_text(arena, &header->pull->topic);
     pull->client_id = frame_text(arena, &header->client_id);
     if (!pull->group || !pull->topic || !pull->client_id) {
-        refuse(pull, TERN_NO_MEMORY, "no memory for the pull");
+        pull_refuse(pull, TERN_NO_MEMORY, "no memory for the pull");
         return;
     }
-    if (check_subscription(pull) && take_progress(pull))
+    if (pull_check_subscription(pull) && take_progress(pull))
         run(pull, true);
 }

@@ -9,7 +9,7 @@ _mqadmin() {
     addWritePerm) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerName" -- "$word") ;;
     brokerStatus) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerAddr --brokerId --clusterName" -- "$word") ;;
     clusterList) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --clusterName" -- "$word") ;;
-    consumeMessage) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --consumerGroup --expr --from --count --idle-exit --body-only --brokerName --queueId --offset" -- "$word") ;;
+    consumeMessage) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --consumerGroup --expr --sql --from --count --idle-exit --body-only --brokerName --queueId --offset" -- "$word") ;;
     consumerConnection) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --consumerGroup --brokerAddr --clusterName" -- "$word") ;;
     consumerProgress) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --groupName --topic" -- "$word") ;;
     deleteKvConfig) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --namespace --key" -- "$word") ;;

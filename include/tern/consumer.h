@@ -162,6 +162,15 @@ TERN_API enum tern_code tern_push_consumer_create(const struct tern_consumer_opt
 TERN_API enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer,
                                                      const char *topic, const char *expression,
                                                      struct tern_error *err);
+/*
+ * The same with an SQL92 condition over the messages' properties, evaluated by the broker, e.g.
+ * "region IN ('eu', 'us') AND amount > 100" (docs/filtering.md; RocketMQ: MessageSelector.bySql).
+ * What does not parse fails here with position and cause; whether the brokers evaluate conditions
+ * shows at start.
+ */
+TERN_API enum tern_code tern_push_consumer_subscribe_sql(struct tern_push_consumer *consumer,
+                                                         const char *topic, const char *condition,
+                                                         struct tern_error *err);
 TERN_API enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consumer,
                                                        const char *topic, struct tern_error *err);
 /* Before start. */
@@ -240,6 +249,13 @@ TERN_API enum tern_code
 tern_pull_consumer_pull(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
                         const char *expression, int64_t offset, int max_messages, int64_t wait_ms,
                         struct tern_pull_result *result, struct tern_error *err);
+/* The same with an SQL92 condition, as in tern_push_consumer_subscribe_sql(). */
+TERN_API enum tern_code tern_pull_consumer_pull_sql(struct tern_pull_consumer *consumer,
+                                                    const struct tern_queue *queue,
+                                                    const char *condition, int64_t offset,
+                                                    int max_messages, int64_t wait_ms,
+                                                    struct tern_pull_result *result,
+                                                    struct tern_error *err);
 TERN_API void tern_pull_result_clear(struct tern_pull_result *result);
 
 /* code TERN_OK: result is the callee's to clear; else NULL. @thread the client's transport: must
@@ -252,6 +268,14 @@ TERN_API enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer 
                                                       int max_messages, int64_t wait_ms,
                                                       tern_pull_callback done, void *arg,
                                                       struct tern_error *err);
+
+/* The same with an SQL92 condition. */
+TERN_API enum tern_code tern_pull_consumer_pull_sql_async(struct tern_pull_consumer *consumer,
+                                                          const struct tern_queue *queue,
+                                                          const char *condition, int64_t offset,
+                                                          int max_messages, int64_t wait_ms,
+                                                          tern_pull_callback done, void *arg,
+                                                          struct tern_error *err);
 
 /* First retained offset and the next one to be given out. */
 TERN_API enum tern_code tern_pull_consumer_range(struct tern_pull_consumer *consumer,

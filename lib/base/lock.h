@@ -20,6 +20,7 @@
     X(BROKER_FILES)     /* one writer of a table's file at a time */                               \
     X(BROKER_TABLES)    /* topics, groups */                                                       \
     X(BROKER_MEMBERS)   /* clients, subscriptions */                                               \
+    X(BROKER_FILTERS)   /* compiled expressions */                                                 \
     X(BROKER_OFFSETS)   /* consumer offsets */                                                     \
     X(BROKER_EVENTS)    /* event channels to clients */                                            \
     X(BROKER_LANE)      /* queue of a request lane */                                              \

@@ -122,6 +122,7 @@ static enum tern_code op_start(struct pull_op *op, struct tern_error *err)
     pull.suspend_timeout_ms = (uint32_t)suspend_ms;
     pull.has_subscription = true;
     pull.expression = (char *)(uintptr_t)subscription_text(op->tags);
+    pull.expression_type = (char *)(uintptr_t)subscription_type_name(subscription_type(op->tags));
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     request.body_case = TERN__WIRE__REQUEST__BODY_PULL;
     request.pull = &pull;
@@ -159,22 +160,21 @@ static enum tern_code op_try(struct pull_op *op, int64_t *again_ns, struct tern_
 
 /* ---- answers ---- */
 
-/* Keeps what matches by the tag's text. */
+/* Keeps what matches by the tag's text; a condition was the broker's to evaluate. */
 static void sift(const struct subscription *tags, struct tern_pull_result *result)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < result->count && !subscription_matches_all(tags); i++) {
+    if (subscription_matches_all(tags) || subscription_type(tags) == SUBSCRIPTION_SQL92)
+        return;
+    for (size_t i = 0; i < result->count; i++) {
         size_t len;
         const uint8_t *props = message_props(result->messages[i], &len);
-        struct slice tag = {.ptr = NULL};
-        if (props_get(props, len, PROP_TAGS, &tag) &&
-            subscription_match_tag(tags, tag.ptr, tag.len))
+        if (subscription_match_props(tags, props, len))
             result->messages[kept++] = result->messages[i];
         else
             tern_message_unref(result->messages[i]);
     }
-    if (!subscription_matches_all(tags))
-        result->count = kept;
+    result->count = kept;
 }
 
 static enum tern_code decode(struct pull_op *op, struct rpc_call *call,
@@ -377,8 +377,24 @@ void tern_pull_result_clear(struct tern_pull_result *result)
     result->count = 0;
 }
 
+/* What to match; not NULL. */
+struct pull_want {
+    enum subscription_type type;
+    const char *expression;
+};
+
+static struct pull_want want_tags(const char *expression)
+{
+    return (struct pull_want){SUBSCRIPTION_TAG, expression ? expression : "*"};
+}
+
+static struct pull_want want_sql(const char *condition)
+{
+    return (struct pull_want){SUBSCRIPTION_SQL92, condition ? condition : ""};
+}
+
 static enum tern_code op_create(struct tern_pull_consumer *consumer, const struct tern_queue *queue,
-                                const char *expression, int64_t offset, int max_messages,
+                                const struct pull_want *want, int64_t offset, int max_messages,
                                 int64_t wait_ms, struct pull_op **out, struct tern_error *err)
 {
     *out = NULL;
@@ -399,10 +415,10 @@ static enum tern_code op_create(struct tern_pull_consumer *consumer, const struc
     op->offset = offset;
     op->wait_ms = wait_ms;
     op->max_messages = max_messages;
-    const char *text = expression ? expression : "*";
     code = consumer_wire_queue(&consumer->options, queue, &op->queue, err);
     if (code == TERN_OK)
-        code = subscription_parse(text, strlen(text), &op->tags, err);
+        code = subscription_compile(want->type, want->expression, strlen(want->expression),
+                                    &op->tags, err);
     if (code != TERN_OK) {
         free(op);
         return code;
@@ -414,15 +430,13 @@ static enum tern_code op_create(struct tern_pull_consumer *consumer, const struc
     return TERN_OK;
 }
 
-enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer *consumer,
-                                             const struct tern_queue *queue, const char *expression,
-                                             int64_t offset, int max_messages, int64_t wait_ms,
-                                             tern_pull_callback done, void *arg,
-                                             struct tern_error *err)
+static enum tern_code pull_start(struct tern_pull_consumer *consumer,
+                                 const struct tern_queue *queue, const struct pull_want *want,
+                                 int64_t offset, int max_messages, int64_t wait_ms,
+                                 tern_pull_callback done, void *arg, struct tern_error *err)
 {
     struct pull_op *op;
-    enum tern_code code =
-        op_create(consumer, queue, expression, offset, max_messages, wait_ms, &op, err);
+    enum tern_code code = op_create(consumer, queue, want, offset, max_messages, wait_ms, &op, err);
     if (!op)
         return code;
     op->done = done;
@@ -431,6 +445,27 @@ enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer *consumer
     if (code != TERN_OK)
         op_free(op);
     return code;
+}
+
+enum tern_code tern_pull_consumer_pull_async(struct tern_pull_consumer *consumer,
+                                             const struct tern_queue *queue, const char *expression,
+                                             int64_t offset, int max_messages, int64_t wait_ms,
+                                             tern_pull_callback done, void *arg,
+                                             struct tern_error *err)
+{
+    const struct pull_want want = want_tags(expression);
+    return pull_start(consumer, queue, &want, offset, max_messages, wait_ms, done, arg, err);
+}
+
+enum tern_code tern_pull_consumer_pull_sql_async(struct tern_pull_consumer *consumer,
+                                                 const struct tern_queue *queue,
+                                                 const char *condition, int64_t offset,
+                                                 int max_messages, int64_t wait_ms,
+                                                 tern_pull_callback done, void *arg,
+                                                 struct tern_error *err)
+{
+    const struct pull_want want = want_sql(condition);
+    return pull_start(consumer, queue, &want, offset, max_messages, wait_ms, done, arg, err);
 }
 
 /* Waits for an asynchronous pull. */
@@ -454,10 +489,10 @@ static void on_waited(void *arg, enum tern_code code, struct tern_pull_result *r
     latch_set(wait->sched, &wait->latch);
 }
 
-enum tern_code tern_pull_consumer_pull(struct tern_pull_consumer *consumer,
-                                       const struct tern_queue *queue, const char *expression,
-                                       int64_t offset, int max_messages, int64_t wait_ms,
-                                       struct tern_pull_result *result, struct tern_error *err)
+static enum tern_code pull_and_wait(struct tern_pull_consumer *consumer,
+                                    const struct tern_queue *queue, const struct pull_want *want,
+                                    int64_t offset, int max_messages, int64_t wait_ms,
+                                    struct tern_pull_result *result, struct tern_error *err)
 {
     *result = (struct tern_pull_result){.count = 0};
     enum tern_code code = pull_check_running(consumer, err);
@@ -472,11 +507,28 @@ enum tern_code tern_pull_consumer_pull(struct tern_pull_consumer *consumer,
     route_unref(route);
     struct pull_wait wait = {.sched = consumer->env->sched, .result = result, .err = err};
     latch_init(&wait.latch);
-    code = tern_pull_consumer_pull_async(consumer, queue, expression, offset, max_messages, wait_ms,
-                                         on_waited, &wait, err);
+    code = pull_start(consumer, queue, want, offset, max_messages, wait_ms, on_waited, &wait, err);
     if (code != TERN_OK)
         return code;
     bool done = latch_wait(wait.sched, &wait.latch, SCHED_NEVER); /* every call ends by itself */
     ENSURE(done);
     return wait.code;
+}
+
+enum tern_code tern_pull_consumer_pull(struct tern_pull_consumer *consumer,
+                                       const struct tern_queue *queue, const char *expression,
+                                       int64_t offset, int max_messages, int64_t wait_ms,
+                                       struct tern_pull_result *result, struct tern_error *err)
+{
+    const struct pull_want want = want_tags(expression);
+    return pull_and_wait(consumer, queue, &want, offset, max_messages, wait_ms, result, err);
+}
+
+enum tern_code tern_pull_consumer_pull_sql(struct tern_pull_consumer *consumer,
+                                           const struct tern_queue *queue, const char *condition,
+                                           int64_t offset, int max_messages, int64_t wait_ms,
+                                           struct tern_pull_result *result, struct tern_error *err)
+{
+    const struct pull_want want = want_sql(condition);
+    return pull_and_wait(consumer, queue, &want, offset, max_messages, wait_ms, result, err);
 }

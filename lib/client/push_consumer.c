@@ -77,7 +77,8 @@ void push_filter_unref(struct push_filter *filter)
     free(filter);
 }
 
-static enum tern_code filter_create(struct tern_push_consumer *consumer, const char *expression,
+static enum tern_code filter_create(struct tern_push_consumer *consumer,
+                                    enum subscription_type type, const char *expression,
                                     struct push_filter **out, struct tern_error *err)
 {
     struct push_filter *filter = calloc(1, sizeof *filter);
@@ -85,7 +86,8 @@ static enum tern_code filter_create(struct tern_push_consumer *consumer, const c
         return error_set(err, TERN_NO_MEMORY, "subscription");
     filter->refs = 1;
     filter->version = clock_wall_ms(consumer->env->clock);
-    enum tern_code code = subscription_parse(expression, strlen(expression), &filter->tags, err);
+    enum tern_code code =
+        subscription_compile(type, expression, strlen(expression), &filter->tags, err);
     if (code != TERN_OK) {
         free(filter);
         return code;
@@ -151,10 +153,11 @@ static void subscriptions_changed(struct tern_push_consumer *consumer)
 }
 
 static enum tern_code subscribe(struct tern_push_consumer *consumer, const char *name,
-                                const char *expression, struct tern_error *err)
+                                enum subscription_type type, const char *expression,
+                                struct tern_error *err)
 {
     struct push_filter *filter = NULL;
-    enum tern_code code = filter_create(consumer, expression, &filter, err);
+    enum tern_code code = filter_create(consumer, type, expression, &filter, err);
     if (code != TERN_OK)
         return error_prefix(err, code, "topic %s", name);
     struct push_topic *fresh = calloc(1, sizeof *fresh);
@@ -187,8 +190,9 @@ static enum tern_code check_open(const struct tern_push_consumer *consumer, stru
                      consumer->options.group, state_texts[state]);
 }
 
-enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer, const char *topic,
-                                            const char *expression, struct tern_error *err)
+static enum tern_code subscribe_checked(struct tern_push_consumer *consumer, const char *topic,
+                                        enum subscription_type type, const char *expression,
+                                        struct tern_error *err)
 {
     ENSURE(consumer->magic == PUSH_MAGIC);
     if (!topic)
@@ -200,10 +204,23 @@ enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer,
     if (code == TERN_OK)
         code = check_open(consumer, err);
     if (code == TERN_OK)
-        code = subscribe(consumer, name, expression ? expression : "*", err);
+        code = subscribe(consumer, name, type, expression, err);
     if (code == TERN_OK)
         subscriptions_changed(consumer);
     return code;
+}
+
+enum tern_code tern_push_consumer_subscribe(struct tern_push_consumer *consumer, const char *topic,
+                                            const char *expression, struct tern_error *err)
+{
+    return subscribe_checked(consumer, topic, SUBSCRIPTION_TAG, expression ? expression : "*", err);
+}
+
+enum tern_code tern_push_consumer_subscribe_sql(struct tern_push_consumer *consumer,
+                                                const char *topic, const char *condition,
+                                                struct tern_error *err)
+{
+    return subscribe_checked(consumer, topic, SUBSCRIPTION_SQL92, condition ? condition : "", err);
 }
 
 enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consumer,
@@ -249,6 +266,8 @@ static bool describe_topic(const struct push_topic *topic, struct arena *arena,
     tern__wire__subscription__init(sub);
     sub->topic = frame_bytes(topic->name, strlen(topic->name));
     sub->expression = expression;
+    sub->expression_type =
+        (char *)(uintptr_t)subscription_type_name(subscription_type(topic->filter->tags));
     sub->version = topic->filter->version;
     *out = sub;
     return true;
@@ -398,8 +417,10 @@ static void log_start(struct tern_push_consumer *consumer)
              from_texts[consumer->options.from], consumer->options.allocate);
     for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
         if (topic->filter)
-            log_info(log, "consumer_subscription", "group=%s topic=%s expression=\"%s\"",
-                     consumer->options.group, topic->name, subscription_text(topic->filter->tags));
+            log_info(log, "consumer_subscription", "group=%s topic=%s type=%s expression=\"%s\"",
+                     consumer->options.group, topic->name,
+                     subscription_type_name(subscription_type(topic->filter->tags)),
+                     subscription_text(topic->filter->tags));
 }
 
 /* Routes of all topics, as far as they can be had soon. */
@@ -425,7 +446,8 @@ static void first_routes(struct tern_push_consumer *consumer)
 static enum tern_code start_steps(struct tern_push_consumer *consumer, struct tern_error *err)
 {
     if (strlen(consumer->retry_topic) <= TOPIC_NAME_MAX) {
-        enum tern_code code = subscribe(consumer, consumer->retry_topic, "*", err);
+        enum tern_code code =
+            subscribe(consumer, consumer->retry_topic, SUBSCRIPTION_TAG, "*", err);
         if (code != TERN_OK)
             return code;
     } else {

@@ -97,8 +97,8 @@ enum push_state {
 /* What a topic's messages must match; immutable, shared by the topic, its queues and its pulls. */
 struct push_filter {
     _Atomic uint32_t refs;
-    struct subscription *tags;
-    int64_t version; /* wall clock ms of the change, rising */
+    struct subscription *tags; /* tags, or an SQL92 condition */
+    int64_t version;           /* wall clock ms of the change, rising */
 };
 
 /* The answer to "who is in the group", as it came. */

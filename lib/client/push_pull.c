@@ -204,6 +204,8 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     pull.has_commit = pull.commit_offset > 0;
     pull.has_subscription = true;
     pull.expression = (char *)(uintptr_t)subscription_text(filter->tags);
+    pull.expression_type =
+        (char *)(uintptr_t)subscription_type_name(subscription_type(filter->tags));
     pull.subscription_version = filter->version;
     pull.offset_version = &version;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
@@ -325,16 +327,15 @@ static int64_t no_progress(struct push_queue *queue, const char *what)
     return pause_queue(queue, pause_ms);
 }
 
-/* Whether the consumer wants the message, by the tag's text. */
+/* Whether the consumer wants the message: hashes of tags collide. A condition was the broker's to
+ * evaluate. */
 static bool wanted(const struct push_filter *filter, const struct tern_message *message)
 {
-    if (subscription_matches_all(filter->tags))
+    if (subscription_type(filter->tags) == SUBSCRIPTION_SQL92)
         return true;
     size_t len;
     const uint8_t *props = message_props(message, &len);
-    struct slice tag = {.ptr = NULL};
-    return props_get(props, len, PROP_TAGS, &tag) &&
-           subscription_match_tag(filter->tags, tag.ptr, tag.len);
+    return subscription_match_props(filter->tags, props, len);
 }
 
 static void chunk_discard(struct push_chunk *chunk, uint32_t from)

@@ -180,9 +180,11 @@ static void topic_and_expression_are_checked(void **state)
     wire_fill_pull(&pull, "T", 0, 0);
     pull.expression = (char *)(uintptr_t) "||";
     wire_expect(&wire, &request, NULL, 0, CODE(SUBSCRIPTION_PARSE_FAILED), NULL);
-    pull.expression = (char *)(uintptr_t) "a > 1";
+    pull.expression = (char *)(uintptr_t) "a > 'x'";
     pull.expression_type = (char *)(uintptr_t) "SQL92";
-    wire_expect(&wire, &request, NULL, 0, CODE(REQUEST_CODE_NOT_SUPPORTED), "SQL92");
+    wire_expect(&wire, &request, NULL, 0, CODE(SUBSCRIPTION_PARSE_FAILED), "position 4");
+    pull.expression_type = (char *)(uintptr_t) "XPATH";
+    wire_expect(&wire, &request, NULL, 0, CODE(INVALID_REQUEST), "XPATH is none of TAG, SQL92");
     wire_fill_pull(&pull, "T", 0, 0);
     pull.class_filter = true;
     wire_expect(&wire, &request, NULL, 0, CODE(REQUEST_CODE_NOT_SUPPORTED), "SQL92");

@@ -53,6 +53,8 @@ seeds = {
         "28b52ffd24d2750000385465726e4d512001004851c5088fa5ab43")],
     "text": [b"\0A || B", b"\1{\"offsetTable\":{\"T@G\":{0:10,1:7}}}", b"\2Topic-1", b"\3" + b"7F00000100002A9F0000000000001000",
              b"\3127.0.0.1:80", b"\3[::1]:80"],
+    "sql": [b"a = 1 AND NOT b IN ('x', 'it''s') OR c BETWEEN -1.5e3 AND 7L\na\x011\x02b\x01x\x02c\x01-2",
+            b"(a IS NOT NULL) = TRUE /* x */ AND b <> c -- y\na\x01true\x02b\x015\x02c\x01.5"],
     "config": [b"number: 5\nsize: 4MiB\nduration: 15s\nflag: true\nchoice: B\ntext: \"x\"\n"],
 }
 for name, inputs in seeds.items():

@@ -23,6 +23,7 @@ const struct command pipe_commands[] = {
      .options = {{'t', "topic", "TOPIC", true, "the topic"},
                  {'g', "consumerGroup", "GROUP", false, "as a member that commits; else anonymous"},
                  {0, "expr", "'A || B'", false, "only these tags (*)"},
+                 {0, "sql", "CONDITION", false, "only those whose properties fulfil this (SQL92)"},
                  {0, "from", "WHERE", false, "first, last, or ms since 1970 (first)"},
                  {'c', "count", "N", false, "end after so many messages"},
                  {0, "idle-exit", "MS", false, "end when nothing came for so long"},

@@ -42,6 +42,7 @@ static void on_signal(int number)
 struct reader {
     struct invocation *invocation;
     const char *topic, *expression;
+    bool by_sql; /* the expression is an SQL92 condition */
     bool body_only;
     int64_t most;         /* messages to print; INT64_MAX: no limit */
     int64_t idle_exit_ms; /* 0: never */
@@ -177,7 +178,10 @@ static enum tern_code start_member(struct reader *reader, const char *group, str
         code = tern_push_consumer_create(o, &reader->member, err);
     tern_consumer_options_destroy(o);
     if (code == TERN_OK)
-        code = tern_push_consumer_subscribe(reader->member, reader->topic, reader->expression, err);
+        code = reader->by_sql ? tern_push_consumer_subscribe_sql(reader->member, reader->topic,
+                                                                 reader->expression, err)
+                              : tern_push_consumer_subscribe(reader->member, reader->topic,
+                                                             reader->expression, err);
     if (code == TERN_OK)
         code = tern_push_consumer_listener(reader->member, on_messages, reader);
     return code == TERN_OK ? tern_push_consumer_start(reader->member, err) : code;
@@ -313,9 +317,10 @@ static void take_answer(struct reader *reader, struct queue_pull *pull)
 static void launch(struct reader *reader, struct queue_pull *pull)
 {
     pull->flying = true;
-    enum tern_code code = tern_pull_consumer_pull_async(
-        reader->anonymous, &pull->queue, reader->expression, pull->offset, PULL_MESSAGES,
-        PULL_WAIT_MS, on_pull, pull, &pull->err);
+    enum tern_code code =
+        (reader->by_sql ? tern_pull_consumer_pull_sql_async : tern_pull_consumer_pull_async)(
+            reader->anonymous, &pull->queue, reader->expression, pull->offset, PULL_MESSAGES,
+            PULL_WAIT_MS, on_pull, pull, &pull->err);
     if (code != TERN_OK)
         on_pull(pull, code, NULL, &pull->err);
 }
@@ -390,10 +395,12 @@ static bool parse_from(struct invocation *invocation, struct reader *reader)
     return false;
 }
 
-static enum tern_code check_expression(const char *text, struct tern_error *err)
+static enum tern_code check_expression(const struct reader *reader, struct tern_error *err)
 {
     struct subscription *parsed;
-    enum tern_code code = subscription_parse(text, strlen(text), &parsed, err);
+    enum tern_code code =
+        subscription_compile(reader->by_sql ? SUBSCRIPTION_SQL92 : SUBSCRIPTION_TAG,
+                             reader->expression, strlen(reader->expression), &parsed, err);
     if (code == TERN_OK)
         subscription_free(parsed);
     return code;
@@ -402,10 +409,14 @@ static enum tern_code check_expression(const char *text, struct tern_error *err)
 int pipe_consume(struct invocation *invocation)
 {
     const char *expression = option_value(invocation, "expr");
+    const char *condition = option_value(invocation, "sql");
     const char *group = option_value(invocation, "consumerGroup");
     struct reader reader = {.invocation = invocation,
                             .topic = option_value(invocation, "topic"),
-                            .expression = expression ? expression : "*",
+                            .expression = condition    ? condition
+                                          : expression ? expression
+                                                       : "*",
+                            .by_sql = condition != NULL,
                             .body_only = option_given(invocation, "body-only")};
     struct tern_error err = {.text = ""};
     int64_t queue_id, offset;
@@ -417,7 +428,9 @@ int pipe_consume(struct invocation *invocation)
         return EXIT_USAGE;
     if (group && (queue_id >= 0 || offset >= 0 || option_given(invocation, "brokerName")))
         return command_usage(invocation, "-b, -i and -o are for reading without -g");
-    enum tern_code code = check_expression(reader.expression, &err);
+    if (expression && condition)
+        return command_usage(invocation, "--expr and --sql exclude each other");
+    enum tern_code code = check_expression(&reader, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     struct sigaction action = {.sa_handler = on_signal};

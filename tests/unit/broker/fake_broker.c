@@ -11,6 +11,7 @@
 #include "broker/queue_locks.h"
 #include "broker/registrar.h"
 #include "broker/set_tables.h"
+#include "broker/subscription_cache.h"
 
 enum { CALLS_MAX = 256 };
 
@@ -220,6 +221,8 @@ static void open_parts(void)
     topics_follow(broker->topics, false); /* as an open master's */
     groups_follow(broker->groups, false);
     assert_ok(members_create(&broker->env, &members, &broker->members));
+    assert_ok(subscription_cache_create(&broker->subscriptions));
+    broker->config.enable_property_filter = true;
     assert_ok(events_create(&broker->env, &broker->events));
     assert_ok(pull_stats_create(&broker->env, &broker->pull_stats));
     assert_ok(admin_lane_create(broker, &broker->admin));
@@ -230,6 +233,7 @@ static void close_parts(void)
     struct broker *broker = &fake.broker;
     admin_lane_destroy(broker->admin);
     events_destroy(broker->events);
+    subscription_cache_destroy(broker->subscriptions);
     members_destroy(broker->members);
     pull_stats_destroy(broker->pull_stats);
     ack_wait_destroy(broker->commits);

@@ -142,12 +142,21 @@ static void expression_that_does_not_parse_names_group_topic_and_cause(void **st
     assert_int_equal(members_count(fake.broker.members), 0);
 }
 
-static void sql_is_refused_as_not_offered(void **state)
+/* F-2: on by default; the words when it is off are RocketMQ's */
+static void sql_is_checked_and_refused_only_when_switched_off(void **state)
 {
     (void)state;
     struct fake_request *request = beat_raw("c", 1, NAME("G"), NAME("T"), "a > 1", "SQL92");
+    assert_int_equal(fake_request_code(request), 0);
+    request = beat_raw("c", 1, NAME("G"), NAME("T"), "a > 1 garbage", "SQL92");
+    assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__SUBSCRIPTION_PARSE_FAILED);
+    assert_contains(fake_remark(request), "group G, topic T: SQL92: ");
+    assert_contains(fake_remark(request), "position 6");
+    fake.broker.config.enable_property_filter = false;
+    request = beat_raw("c", 1, NAME("G"), NAME("T"), "a > 1", "SQL92");
     assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__REQUEST_CODE_NOT_SUPPORTED);
-    assert_contains(fake_remark(request), "SQL92 is not offered by this version");
+    assert_contains(fake_remark(request),
+                    "The broker does not support consumer to filter message by SQL92");
     request = beat_raw("c", 1, NAME("G"), NAME("T"), "*", "XPATH");
     assert_int_equal(fake_request_code(request), TERN__WIRE__CODE__INVALID_REQUEST);
 }
@@ -277,7 +286,7 @@ static void check_of_an_expression_says_what_is_wrong(void **state)
         fake_run(request, handle_check_subscription);
         assert_int_equal(fake_request_code(request),
                          i == 0   ? 0
-                         : i == 1 ? TERN__WIRE__CODE__REQUEST_CODE_NOT_SUPPORTED
+                         : i == 1 ? TERN__WIRE__CODE__SUBSCRIPTION_PARSE_FAILED
                                   : TERN__WIRE__CODE__INVALID_REQUEST);
         subscription.expression_type = "SQL92";
         if (i == 1)
@@ -295,7 +304,7 @@ int main(void)
         TEST(retry_topic_that_was_changed_stays_as_it_is),
         TEST(names_that_are_none_are_refused_and_leave_nothing_SE_02),
         TEST(expression_that_does_not_parse_names_group_topic_and_cause),
-        TEST(sql_is_refused_as_not_offered),
+        TEST(sql_is_checked_and_refused_only_when_switched_off),
         TEST(group_of_255_bytes_has_no_retry_topic_but_members),
         TEST(members_are_told_when_one_joins_and_leaves_R_3),
         TEST(group_may_switch_the_telling_off),
