@@ -117,6 +117,22 @@ static bool check_known(struct pull *pull, const struct member_view *view)
     return false;
 }
 
+/* Whether the member said that it broadcasts, in a group that may not. */
+static bool check_model(struct pull *pull)
+{
+    struct member_view view;
+    char *expression = NULL;
+    if (pull->group_config.consume_broadcast_enable)
+        return true;
+    enum member_lookup found = members_subscription(
+        pull->broker->members, pull->group, pull->client_id, pull->topic, &view, &expression);
+    free(expression);
+    if (found == MEMBER_NO_GROUP || view.model != TERN__WIRE__MESSAGE_MODEL__BROADCASTING)
+        return true;
+    pull_refuse(pull, TERN_NO_PERMISSION, "group %s may not broadcast", pull->group);
+    return false;
+}
+
 /* A pull without its expression relies on what the member's heartbeat said. */
 static bool check_membership(struct pull *pull)
 {
@@ -154,7 +170,8 @@ bool pull_check_subscription(struct pull *pull)
         return false;
     }
     if (wanted->has_subscription)
-        return parse_expression(pull, wanted->expression_type, wanted->expression);
+        return check_model(pull) &&
+               parse_expression(pull, wanted->expression_type, wanted->expression);
     return check_membership(pull);
 }
 

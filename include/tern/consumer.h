@@ -16,6 +16,9 @@
 extern "C" {
 #endif
 
+/* Each message to one member of the group, or to every member. */
+enum tern_message_model { TERN_CLUSTERING, TERN_BROADCASTING };
+
 enum tern_consume_from { TERN_FROM_LAST, TERN_FROM_FIRST, TERN_FROM_TIMESTAMP };
 
 struct tern_consumer_options;
@@ -36,7 +39,8 @@ TERN_API enum tern_code tern_consumer_options_namesrv(struct tern_consumer_optio
 /* Required; ^[%|a-zA-Z0-9_-]+$, at most 255, not DEFAULT_CONSUMER. */
 TERN_API enum tern_code tern_consumer_options_group(struct tern_consumer_options *options,
                                                     const char *group);
-/* Members in one process need distinct names. Default: <pid>#<start time>. */
+/* Members in one process need distinct names. Default: <pid>#<start time>; when broadcasting
+ * "DEFAULT", so that a restarted process finds its progress. */
 TERN_API enum tern_code tern_consumer_options_instance(struct tern_consumer_options *options,
                                                        const char *name);
 /*
@@ -46,6 +50,19 @@ TERN_API enum tern_code tern_consumer_options_instance(struct tern_consumer_opti
 TERN_API enum tern_code tern_consumer_options_from(struct tern_consumer_options *options,
                                                    enum tern_consume_from from,
                                                    int64_t timestamp_ms);
+/*
+ * TERN_CLUSTERING (default) or TERN_BROADCASTING: then every member gets all messages of all
+ * queues, failing ones are logged, counted and passed, progress is kept in a local file, and what
+ * is sent after start returned is seen.
+ */
+TERN_API enum tern_code tern_consumer_options_model(struct tern_consumer_options *options,
+                                                    enum tern_message_model model);
+/*
+ * Where a broadcasting consumer keeps its progress: a directory, made when absent, 1…767 bytes.
+ * Default $HOME/.ternmq_offsets. Below it each instance name and group has a directory of its own.
+ */
+TERN_API enum tern_code tern_consumer_options_offset_dir(struct tern_consumer_options *options,
+                                                         const char *dir);
 /* Messages asked for in one pull: 1…1024, default 32. */
 TERN_API enum tern_code tern_consumer_options_pull_batch(struct tern_consumer_options *options,
                                                          int messages);
@@ -137,6 +154,37 @@ TERN_API enum tern_code
 tern_consumer_options_allocate_resolver(struct tern_consumer_options *options,
                                         const struct tern_room_resolver *resolver);
 
+/* ---- progress of your own ---- */
+
+/*
+ * A place for a push consumer's progress instead of the broker or the local file (RocketMQ's
+ * OffsetStore), for both models. Functions are called one at a time and may block: load by the
+ * caller of start, the last update and persist by the caller of shutdown, everything else by a
+ * thread of the consumer that does nothing else. They must not call the consumer. err is theirs to
+ * fill; its text is logged.
+ */
+struct tern_offset_store {
+    void *arg; /* must outlive the consumer */
+    /* Before the first query; may be NULL. An error refuses the start. */
+    enum tern_code (*load)(void *arg, struct tern_error *err);
+    /* Progress of a queue that was taken. TERN_OK: *offset, 0 or more, is the next to be consumed;
+     * TERN_QUERY_NOT_FOUND: none, the consumer's policy decides; else unknown: asked again. */
+    enum tern_code (*query)(void *arg, const struct tern_queue *queue, int64_t *offset,
+                            struct tern_error *err);
+    /* The lowest offset not finished is now this one. Falls only when the queue begins elsewhere
+     * (its stored offset was outside the queue). An error: told again at the next interval. */
+    enum tern_code (*update)(void *arg, const struct tern_queue *queue, int64_t offset,
+                             struct tern_error *err);
+    /* Makes what was told since durable. An error: all of it is told again. */
+    enum tern_code (*persist)(void *arg, struct tern_error *err);
+    /* The queue is not ours any more, its progress was persisted; what is kept in memory may go.
+     * May be NULL. */
+    void (*remove)(void *arg, const struct tern_queue *queue);
+};
+/* TERN_INVALID: query, update or persist is missing. The struct is copied. */
+TERN_API enum tern_code tern_consumer_options_offset_store(struct tern_consumer_options *options,
+                                                           const struct tern_offset_store *store);
+
 /* ---- push ---- */
 
 struct tern_push_consumer;
@@ -179,8 +227,10 @@ TERN_API enum tern_code tern_push_consumer_listener(struct tern_push_consumer *c
 /*
  * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created
  * before in this client instance; TERN_STATE: no listener, no subscription, or started already.
- * After a failure the consumer is in the state "start failed" and can only be destroyed. Blocks up
- * to a few seconds.
+ * Broadcasting: TERN_IN_USE when another process has the progress of this group and instance name,
+ * TERN_CORRUPT when its file cannot be read, else what the disk or the store says. After a failure
+ * the consumer is in the state "start failed" and can only be destroyed. Blocks up to a few
+ * seconds.
  */
 TERN_API enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer,
                                                  struct tern_error *err);
@@ -192,8 +242,10 @@ TERN_API enum tern_code tern_push_consumer_start(struct tern_push_consumer *cons
 TERN_API enum tern_code tern_push_consumer_suspend(struct tern_push_consumer *consumer);
 TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *consumer);
 /*
- * Stops pulling, waits at most timeout_ms for listeners that run, commits progress, leaves the
- * group. Must not be called from a listener (TERN_STATE).
+ * Stops pulling, works off what was pulled and waits for listeners, for at most timeout_ms, commits
+ * progress, leaves the group. What was not finished comes again, to another member or after a
+ * restart. TERN_TIMEOUT: a listener still runs; everything else is done. Must not be called from a
+ * listener (TERN_STATE).
  */
 TERN_API enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer,
                                                     int64_t timeout_ms);
@@ -204,6 +256,7 @@ struct tern_consumer_stats {
     uint32_t queues; /* owned now */
     uint32_t cached; /* messages waiting or running */
     uint64_t flow_controlled;
+    uint64_t dropped; /* broadcasting: failed, and passed */
 };
 TERN_API void tern_push_consumer_stats(struct tern_push_consumer *consumer,
                                        struct tern_consumer_stats *stats);

@@ -184,6 +184,31 @@ enum tern_code tern_consumer_options_from(struct tern_consumer_options *options,
     return TERN_OK;
 }
 
+enum tern_code tern_consumer_options_model(struct tern_consumer_options *options,
+                                           enum tern_message_model model)
+{
+    if ((unsigned)model > TERN_BROADCASTING)
+        return refuse(options, "messageModel is %u, allowed are clustering, broadcasting",
+                      (unsigned)model);
+    options->model = model;
+    return TERN_OK;
+}
+
+enum tern_code tern_consumer_options_offset_dir(struct tern_consumer_options *options,
+                                                const char *dir)
+{
+    return set_text(options, "the directory of offsets", options->offset_dir, OFFSET_DIR_MAX, dir);
+}
+
+enum tern_code tern_consumer_options_offset_store(struct tern_consumer_options *options,
+                                                  const struct tern_offset_store *store)
+{
+    if (!store || !store->query || !store->update || !store->persist)
+        return refuse(options, "an offset store needs the functions query, update and persist");
+    options->store = *store;
+    return TERN_OK;
+}
+
 enum tern_code tern_consumer_options_pull_batch(struct tern_consumer_options *options, int messages)
 {
     return set_i32(options, "pullBatchSize", &options->pull_batch, messages, 1, PULL_BATCH_MAX);
@@ -412,7 +437,9 @@ void consumer_options_instance(const struct tern_consumer_options *options,
 {
     *out = (struct instance_options){
         .namesrv = options->namesrv[0] ? options->namesrv : NULL,
-        .instance_name = options->instance_name[0] ? options->instance_name : NULL,
+        .instance_name = options->instance_name[0]             ? options->instance_name
+                         : options->model == TERN_BROADCASTING ? BROADCAST_INSTANCE
+                                                               : NULL,
         .env = options->env,
         .link = options->link,
     };

@@ -21,8 +21,11 @@ enum {
     INSTANCE_NAME_MAX = 127,
     ALLOCATE_NAME_MAX = 63,
     ROOMS_TEXT_MAX = 1023,
+    OFFSET_DIR_MAX = 767,
     REFUSAL_BYTES = 192
 };
+
+#define BROADCAST_INSTANCE "DEFAULT" /* of a broadcasting consumer without a name */
 
 /* Queues given for allocation by CONFIG; immutable. */
 struct queue_list {
@@ -35,6 +38,9 @@ struct tern_consumer_options {
     char namesrv[NAMESRV_TEXT_MAX + 1];        /* "": NAMESRV_ADDR */
     char group[GROUP_NAME_MAX + 1];            /* "": none given, create refuses */
     char instance_name[INSTANCE_NAME_MAX + 1]; /* "": <pid>#<start ns> */
+    enum tern_message_model model;             /* TERN_CLUSTERING */
+    char offset_dir[OFFSET_DIR_MAX + 1];       /* "": $HOME/.ternmq_offsets */
+    struct tern_offset_store store;            /* functions NULL: none given */
     enum tern_consume_from from;               /* TERN_FROM_LAST */
     int64_t from_timestamp_ms;                 /* with TERN_FROM_TIMESTAMP */
     int32_t pull_batch;                        /* 32 */

@@ -124,6 +124,10 @@ static enum tern_code send_back_start(struct push_chunk *chunk, int32_t delay_le
 void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level)
 {
     struct tern_push_consumer *consumer = queue->consumer;
+    if (consumer->options.model == TERN_BROADCASTING) {
+        push_broadcast_drop(queue, message);
+        return;
+    }
     if (atomic_load(&queue->dropped) || push_state(consumer) != PUSH_RUNNING) {
         push_let_go(queue, &message,
                     1); /* not marked: it comes again, to whoever owns the queue then */

@@ -410,7 +410,7 @@ static void put(struct push_worker *worker, struct push_chunk *chunk)
         atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
     }
     pool->running--;
-    struct latch *idle = pool->running == 0 ? pool->idle : NULL;
+    struct latch *idle = pool->running == 0 && waiting_messages(pool) == 0 ? pool->idle : NULL;
     if (idle)
         pool->idle = NULL;
     lock_release(&pool->lock);
@@ -544,25 +544,48 @@ void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended)
     watch(consumer);
 }
 
+/*
+ * Waits until nobody runs and nothing waits, or the deadline; sees meanwhile that enough workers
+ * move, since the control task has ended. *done says which.
+ */
+static void drain(struct tern_push_consumer *consumer, struct latch *idle, int64_t deadline_ns,
+                  bool *done)
+{
+    struct push_pool *pool = &consumer->pool;
+    int64_t now_ns;
+    do {
+        call_help(consumer);
+        if (atomic_exchange(&pool->want_worker, false))
+            start_worker(consumer);
+        now_ns = clock_mono_ns(consumer->env->clock);
+        int64_t look_ns = now_ns + ms_to_ns(WATCH_MS);
+        *done =
+            latch_wait(consumer->env->sched, idle, look_ns < deadline_ns ? look_ns : deadline_ns);
+    } while (!*done && now_ns < deadline_ns);
+}
+
 bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns)
 {
     struct push_pool *pool = &consumer->pool;
     struct latch idle;
     latch_init(&idle);
     lock_acquire(&pool->lock);
-    pool->stopping = true;
-    atomic_store(&pool->halted, true);
-    bool busy = pool->running > 0;
-    if (busy)
+    bool done = pool->running == 0 && waiting_messages(pool) == 0;
+    if (!done)
         pool->idle = &idle;
     lock_release(&pool->lock);
-    if (!busy || latch_wait(consumer->env->sched, &idle, deadline_ns))
-        return true;
+    if (!done)
+        drain(consumer, &idle, deadline_ns, &done);
     lock_acquire(&pool->lock);
-    bool taken = pool->idle == NULL; /* somebody is about to set it */
+    pool->stopping = true;
+    atomic_store(&pool->halted, true);
+    bool taken = !done && pool->idle == NULL; /* somebody is about to set it */
     pool->idle = NULL;
+    bool nobody = pool->running == 0;
     lock_release(&pool->lock);
-    return taken && latch_wait(consumer->env->sched, &idle, SCHED_NEVER);
+    if (taken && !latch_wait(consumer->env->sched, &idle, SCHED_NEVER))
+        return false;
+    return nobody;
 }
 
 void push_pool_join(struct tern_push_consumer *consumer)

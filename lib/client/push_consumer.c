@@ -4,9 +4,10 @@
  *   create ──► CREATED ──start──► STARTING ──► RUNNING ──shutdown──► STOPPING ──► SHUT_DOWN
  *                                     └─ failed ──► START_FAILED          └── destroy frees ──┘
  *
- * Start: check, add %RETRY%group, join the instance, start it, first routes, heartbeat, and then
- * the control task, which rebalances at once. Shutdown: no more pulls, wait for listeners, commit,
- * leave the group (the brokers tell the other members).
+ * Start: check, add %RETRY%group, join the instance, load progress that is not the broker's, start
+ * the instance, first routes, heartbeat, and then the control task, which rebalances at once.
+ * Shutdown: no more pulls, work off what is here, commit, leave the group (the brokers tell the
+ * other members).
  *
  * Invariants: the control task runs exactly while the state is RUNNING (or just before STOPPING
  * stops it); callbacks that come later find another state and only free what they hold. The object
@@ -282,7 +283,9 @@ static bool describe(void *arg, struct arena *arena, Tern__Wire__ConsumerData *o
     tern__wire__consumer_data__init(out);
     out->group = frame_bytes(group, strlen(group));
     out->type = TERN__WIRE__CONSUME_TYPE__CONSUME_PASSIVELY;
-    out->model = TERN__WIRE__MESSAGE_MODEL__CLUSTERING;
+    out->model = consumer->options.model == TERN_BROADCASTING
+                     ? TERN__WIRE__MESSAGE_MODEL__BROADCASTING
+                     : TERN__WIRE__MESSAGE_MODEL__CLUSTERING;
     out->from = consumer->options.from == TERN_FROM_FIRST
                     ? TERN__WIRE__CONSUME_FROM_WHERE__CONSUME_FROM_FIRST_OFFSET
                 : consumer->options.from == TERN_FROM_TIMESTAMP
@@ -324,6 +327,7 @@ static int64_t control_step(void *arg, int64_t now_ns)
         return SCHED_NEVER;
     int64_t next_ns = rebalance_step(consumer, now_ns);
     next_ns = earlier(next_ns, push_queues_step(consumer, now_ns));
+    push_broadcast_look(consumer);
     next_ns = earlier(next_ns, push_offsets_step(consumer, now_ns));
     return earlier(next_ns, push_pool_step(consumer, now_ns));
 }
@@ -412,8 +416,9 @@ static enum tern_code begin_start(struct tern_push_consumer *consumer, struct te
 static void log_start(struct tern_push_consumer *consumer)
 {
     struct log *log = consumer->env->log;
-    log_info(log, "consumer_start", "group=%s client=%s model=CLUSTERING from=%s strategy=%s",
+    log_info(log, "consumer_start", "group=%s client=%s model=%s from=%s strategy=%s",
              consumer->options.group, instance_client_id(consumer->instance),
+             consumer->options.model == TERN_BROADCASTING ? "BROADCASTING" : "CLUSTERING",
              from_texts[consumer->options.from], consumer->options.allocate);
     for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
         if (topic->filter)
@@ -443,33 +448,45 @@ static void first_routes(struct tern_push_consumer *consumer)
     }
 }
 
-static enum tern_code start_steps(struct tern_push_consumer *consumer, struct tern_error *err)
+static enum tern_code subscribe_retries(struct tern_push_consumer *consumer, struct tern_error *err)
 {
-    if (strlen(consumer->retry_topic) <= TOPIC_NAME_MAX) {
-        enum tern_code code =
-            subscribe(consumer, consumer->retry_topic, SUBSCRIPTION_TAG, "*", err);
-        if (code != TERN_OK)
-            return code;
-    } else {
-        log_warn(consumer->env->log, "consumer_without_retry_topic", "group=%s limit_bytes=%d",
-                 consumer->options.group, (int)TOPIC_NAME_MAX);
-    }
+    if (consumer->options.model == TERN_BROADCASTING)
+        return TERN_OK;
+    if (strlen(consumer->retry_topic) <= TOPIC_NAME_MAX)
+        return subscribe(consumer, consumer->retry_topic, SUBSCRIPTION_TAG, "*", err);
+    log_warn(consumer->env->log, "consumer_without_retry_topic", "group=%s limit_bytes=%d",
+             consumer->options.group, (int)TOPIC_NAME_MAX);
+    return TERN_OK;
+}
+
+/* Into the instance, with all that a running consumer needs but the control task. */
+static enum tern_code join(struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    enum tern_code code = subscribe_retries(consumer, err);
+    if (code != TERN_OK)
+        return code;
     log_start(consumer);
-    enum tern_code code = instance_add_consumer(consumer->instance, &consumer->member, err);
+    code = instance_add_consumer(consumer->instance, &consumer->member, err);
     if (code != TERN_OK)
         return code;
     consumer->joined = true;
-    code = instance_start(consumer->instance, err);
-    if (code != TERN_OK)
-        return code;
-    first_routes(consumer);
-    instance_heartbeat_now(consumer->instance, START_HEARTBEAT_MS);
+    code = push_store_open(consumer, err);
+    if (code == TERN_OK)
+        code = push_store_start(consumer, err);
+    if (code == TERN_OK)
+        code = instance_start(consumer->instance, err);
+    return code;
+}
+
+static enum tern_code start_control(struct tern_push_consumer *consumer, struct tern_error *err)
+{
     atomic_store(&consumer->state, PUSH_RUNNING);
     consumer->rebalance_due_ns = clock_mono_ns(consumer->env->clock);
     consumer->commit_due_ns =
         consumer->rebalance_due_ns + ms_to_ns(consumer->options.commit_interval_ms);
     struct task *control;
-    code = task_start(consumer->env->sched, "tern-push", control_step, consumer, &control);
+    enum tern_code code =
+        task_start(consumer->env->sched, "tern-push", control_step, consumer, &control);
     if (code != TERN_OK)
         return error_set(err, code, "control task of group %s", consumer->options.group);
     lock_acquire(&consumer->lock);
@@ -477,6 +494,24 @@ static enum tern_code start_steps(struct tern_push_consumer *consumer, struct te
     lock_release(&consumer->lock);
     task_wake(control); /* for what was noted before the pointer was there */
     return TERN_OK;
+}
+
+static enum tern_code start_steps(struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    struct latch begun;
+    bool broadcasting = consumer->options.model == TERN_BROADCASTING;
+    enum tern_code code = join(consumer, err);
+    if (code != TERN_OK)
+        return code;
+    first_routes(consumer);
+    instance_heartbeat_now(consumer->instance, START_HEARTBEAT_MS);
+    latch_init(&begun);
+    if (broadcasting)
+        consumer->begun = &begun;
+    code = start_control(consumer, err);
+    if (code == TERN_OK && broadcasting)
+        push_broadcast_wait(consumer, &begun);
+    return code;
 }
 
 enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer, struct tern_error *err)
@@ -489,6 +524,7 @@ enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer, str
     if (code == TERN_OK)
         return TERN_OK;
     atomic_store(&consumer->state, PUSH_START_FAILED);
+    push_store_close(consumer);
     if (consumer->joined)
         instance_remove_consumer(consumer->instance, &consumer->member);
     consumer->joined = false;
@@ -550,7 +586,11 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     bool idle = push_pool_stop(consumer, now_ns + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0));
     while (consumer->queues)
         push_queue_drop(consumer->queues);
-    push_offsets_flush(consumer, clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
+    if (push_store_used(consumer))
+        push_store_close(consumer);
+    else
+        push_offsets_flush(consumer,
+                           clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
     release_queues(consumer);
     instance_remove_consumer(consumer->instance, &consumer->member);
     consumer->joined = false;
@@ -586,6 +626,7 @@ void tern_push_consumer_stats(struct tern_push_consumer *consumer,
         .sent_back = counter_get(&consumer->sent_back),
         .duplicates_dropped = counter_get(&consumer->duplicates),
         .flow_controlled = counter_get(&consumer->flow_controlled),
+        .dropped = counter_get(&consumer->dropped_messages),
     };
     lock_acquire(&consumer->lock);
     stats->queues = consumer->queue_count;

@@ -5,6 +5,8 @@
  *   rebalance.c       which queues are ours: sharing, their objects, the round over them
  *   push_members.c    asking who is in the group
  *   push_offsets.c    where a queue begins, and its progress at the broker
+ *   push_store.c      progress in a local file or in the application's own store
+ *   push_broadcast.c  what broadcasting does otherwise
  *   push_pull.c       one pull under way per queue, answers into the window and to the pool
  *   push_consume.c    the pool: messages that wait, workers, listeners
  *   message_retry.c   failed messages: sent back, or tried again here
@@ -50,6 +52,7 @@
 #include "client/broker_pick.h"
 #include "client/consumer_options.h"
 #include "client/instance.h"
+#include "client/local_offsets.h"
 #include "client/window.h"
 #include "rpc/client.h"
 
@@ -122,6 +125,7 @@ struct push_topic {
     size_t next_broker; /* whom to ask */
     bool again;         /* ask once more after the answer under way */
     bool complained;    /* no route: logged once */
+    bool shared;        /* its queues were shared once */
 };
 
 struct offset_version {
@@ -157,7 +161,8 @@ struct push_queue {
     bool no_commit;    /* reset at the broker: our progress means nothing any more */
     int64_t committed; /* what the broker has acknowledged, -1: nothing */
     unsigned leave_attempts;
-    bool positioned; /* window and next_offset mean something */
+    bool positioned;  /* window and next_offset mean something */
+    bool store_asked; /* ASKING: waits for the store task */
 
     /* the state's owner's: control task, or callback in ASKING and PULLING */
     int64_t next_offset; /* of the next pull */
@@ -219,12 +224,20 @@ struct push_pool {
     _Atomic uint32_t worker_count;
     bool suspended, stopping;
     uint32_t running;           /* workers between take and put */
-    struct latch *idle;         /* a shutdown waits for running to be 0 */
+    struct latch *idle;         /* a shutdown waits until nobody runs and nothing waits */
     _Atomic bool halted;        /* suspended or stopping, for a look without the lock */
     _Atomic bool want_worker;   /* the control task starts one */
     _Atomic bool watching;      /* the control task looks every few ms */
     unsigned idle_steps;        /* the control task's */
     _Atomic int64_t average_ns; /* of the listener per message, smoothed */
+};
+
+/* Progress that is not the broker's; ops.query NULL: it is. */
+struct push_store {
+    struct tern_offset_store ops;
+    struct local_offsets *local; /* NULL: the application's own */
+    struct task *task;
+    _Atomic bool commit_wanted;
 };
 
 struct tern_push_consumer {
@@ -249,6 +262,10 @@ struct tern_push_consumer {
     uint32_t queue_count;       /* lock */
     uint32_t commits_open;      /* lock: commit calls under way */
     struct latch *commits_done; /* lock: a shutdown waits for them */
+    struct latch *begun;        /* lock: a start waits until all queues know where they begin */
+    struct push_store store;
+    int64_t started_ms; /* broadcasting: wall clock when start returned, once `started` */
+    _Atomic bool started;
 
     _Atomic bool rebalance_wanted, commit_wanted;
     int64_t rebalance_due_ns, commit_due_ns, expire_due_ns; /* the control task's */
@@ -259,6 +276,7 @@ struct tern_push_consumer {
     struct push_pool pool;
 
     _Atomic uint64_t pulled, consumed, failed_messages, sent_back, duplicates, flow_controlled;
+    _Atomic uint64_t dropped_messages;
 };
 
 /* ---- push_consumer.c ---- */
@@ -285,6 +303,7 @@ int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns);
 MUST_CHECK enum tern_code push_queue_create(struct tern_push_consumer *consumer,
                                             const struct tern_queue *id, struct push_filter *filter,
                                             struct push_queue **out);
+bool push_same_queue(const struct tern_queue *a, const struct tern_queue *b);
 void push_queue_ref(struct push_queue *queue);
 void push_queue_unref(struct push_queue *queue);
 /* It is not ours any more; it stays in `leaving` until its progress is committed. @thread control
@@ -337,6 +356,46 @@ void push_offsets_ask(struct push_queue *queue, int64_t now_ns);
 int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns);
 /* Commits, and waits for the answers until the deadline. @thread application */
 void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns);
+/* What an ASKING queue comes to: it begins at the offset (committed: what is known there, -1
+ * nothing), as the policy says, or asks again in a while. @thread the state's owner */
+void push_queue_begin(struct push_queue *queue, int64_t offset, int64_t committed,
+                      const Tern__Wire__OffsetVersion *version);
+void push_queue_begin_by_policy(struct push_queue *queue);
+void push_queue_ask_later(struct push_queue *queue, enum tern_code code, const char *what,
+                          const char *reason);
+/* Whether there is progress to be told. @locks holds:CONSUMER */
+bool push_queue_commit_due(struct push_queue *queue);
+/* Takes the queues out of `leaving` that have told everything, or often enough; a list by next, the
+ * caller's references. @locks takes:CONSUMER */
+struct push_queue *push_offsets_take_left(struct tern_push_consumer *consumer);
+
+/* ---- push_store.c ---- */
+
+static inline bool push_store_used(const struct tern_push_consumer *consumer)
+{
+    return consumer->store.ops.query != NULL;
+}
+
+/* Chooses and loads; nothing is used when the broker keeps progress. @blocks on the store */
+MUST_CHECK enum tern_code push_store_open(struct tern_push_consumer *consumer,
+                                          struct tern_error *err);
+MUST_CHECK enum tern_code push_store_start(struct tern_push_consumer *consumer,
+                                           struct tern_error *err);
+/* As push_offsets_ask(). @thread control */
+void push_store_ask(struct push_queue *queue);
+/* Tells the store soon what changed, and forgets what has left. @thread control */
+void push_store_commit(struct tern_push_consumer *consumer);
+/* Ends the task, tells the rest, closes. Also after a failed open. @blocks on the store */
+void push_store_close(struct tern_push_consumer *consumer);
+
+/* ---- push_broadcast.c ---- */
+
+/* Wakes a start that waits, when all queues know where they begin. @thread control */
+void push_broadcast_look(struct tern_push_consumer *consumer);
+/* Waits for that, then notes when it was; consumer->begun is the latch. @thread application */
+void push_broadcast_wait(struct tern_push_consumer *consumer, struct latch *begun);
+/* A message that failed: logged, counted, passed. Takes the message. @thread any */
+void push_broadcast_drop(struct push_queue *queue, struct tern_message *message);
 
 /* ---- push_consume.c ---- */
 
@@ -352,7 +411,8 @@ void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk 
 /* Due retries, stuck or missing workers, expired listeners. @thread control */
 int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns);
 void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended);
-/* Hands out no further message; true when no listener runs at the deadline. @thread application */
+/* Works off what waits until the deadline, then hands out no further message; true when no listener
+ * runs. After the control task's end. @thread application */
 MUST_CHECK bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns);
 /* Waits for the workers, however long their listeners take. @thread application */
 void push_pool_join(struct tern_push_consumer *consumer);

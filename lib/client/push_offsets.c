@@ -1,5 +1,6 @@
 /*
- * Progress: where a queue begins, and telling the broker how far we are.
+ * Progress: where a queue begins, and telling the broker how far we are. (Where somebody else keeps
+ * progress, push_store.c asks and tells, and only the policy is from here.)
  *
  *   NEW ──QueryOffset──► has progress: there
  *                   ├──► QUERY_NOT_FOUND, from the master: by the consumer's policy
@@ -39,8 +40,8 @@ static ProtobufCBinaryData text_bytes(const char *text)
 /* ---- where a queue begins ---- */
 
 /* Asks again in a while. */
-static void ask_later(struct push_queue *queue, enum tern_code code, const char *what,
-                      const char *reason)
+void push_queue_ask_later(struct push_queue *queue, enum tern_code code, const char *what,
+                          const char *reason)
 {
     struct tern_push_consumer *consumer = queue->consumer;
     int64_t pause_ms = push_queue_backoff_ms(queue, START_ASK_MS, ELSEWHERE_MAX_MS);
@@ -75,7 +76,7 @@ static void start_asking(struct push_queue *queue, TernRequest *request, bool ma
     if (code != TERN_OK) {
         if (choice.peer)
             rpc_peer_unref(choice.peer);
-        ask_later(queue, code, what, error_text(&err, code));
+        push_queue_ask_later(queue, code, what, error_text(&err, code));
         return;
     }
     lock_acquire(&consumer->lock);
@@ -121,8 +122,8 @@ static bool still_ours(struct push_queue *queue)
 }
 
 /* The queue begins at offset; committed: what the broker has, -1 when it has nothing yet. */
-static void begin_at(struct push_queue *queue, int64_t offset, int64_t committed,
-                     const Tern__Wire__OffsetVersion *version)
+void push_queue_begin(struct push_queue *queue, int64_t offset, int64_t committed,
+                      const Tern__Wire__OffsetVersion *version)
 {
     struct tern_push_consumer *consumer = queue->consumer;
     log_info(consumer->env->log, "consumer_queue_begins",
@@ -136,21 +137,36 @@ static void begin_at(struct push_queue *queue, int64_t offset, int64_t committed
     push_queue_yield(queue, QUEUE_READY, 0);
 }
 
+/*
+ * Broadcasting from the last: a queue that was found after start had returned begins at the time of
+ * the start, since what was sent since then was promised.
+ */
+static bool begins_at_start(const struct push_queue *queue)
+{
+    const struct tern_push_consumer *consumer = queue->consumer;
+    return consumer->options.model == TERN_BROADCASTING &&
+           consumer->options.from == TERN_FROM_LAST && atomic_load(&consumer->started);
+}
+
 /* The end of the queue, or the offset of a time, came from the master. @thread link's */
 static void on_policy_answer(struct rpc_call *call, void *arg)
 {
     struct push_queue *queue = arg;
     enum tern_code code = rpc_call_result(call);
     int64_t offset = -1;
-    if (code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE)
+    bool is_end =
+        code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE;
+    if (is_end)
         offset = call->response->queue_range->max_offset;
     else if (code == TERN_OK &&
              call->response->body_case == TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET)
         offset = call->response->search_offset->offset;
     end_asking(queue, call, code);
     if (still_ours(queue)) {
-        if (offset >= 0)
-            begin_at(queue, offset, -1, NULL);
+        if (is_end && begins_at_start(queue)) /* the end came too late */
+            push_queue_begin_by_policy(queue);
+        else if (offset >= 0)
+            push_queue_begin(queue, offset, -1, NULL);
         else
             ask_elsewhere(queue, code == TERN_OK ? TERN_PROTOCOL : code, "range",
                           error_text(&call->error, code));
@@ -160,16 +176,17 @@ static void on_policy_answer(struct rpc_call *call, void *arg)
 }
 
 /* The group has no progress: the consumer's policy says where to begin. */
-static void begin_by_policy(struct push_queue *queue)
+void push_queue_begin_by_policy(struct push_queue *queue)
 {
     const struct tern_consumer_options *options = &queue->consumer->options;
     bool retry = strncmp(queue->id.topic, RETRY_TOPIC_PREFIX, strlen(RETRY_TOPIC_PREFIX)) == 0;
     if (options->from == TERN_FROM_FIRST || (options->from == TERN_FROM_LAST && retry)) {
-        begin_at(queue, 0, -1, NULL);
+        push_queue_begin(queue, 0, -1, NULL);
         return;
     }
     TernRequest request = TERN__WIRE__REQUEST__INIT;
-    if (options->from == TERN_FROM_LAST || retry) {
+    bool at_start = begins_at_start(queue);
+    if (!at_start && (options->from == TERN_FROM_LAST || retry)) {
         Tern__Wire__QueueRangeRequest range = TERN__WIRE__QUEUE_RANGE_REQUEST__INIT;
         range.topic = text_bytes(queue->id.topic);
         range.queue_id = queue->id.queue_id;
@@ -180,7 +197,7 @@ static void begin_by_policy(struct push_queue *queue)
         Tern__Wire__SearchOffsetRequest search = TERN__WIRE__SEARCH_OFFSET_REQUEST__INIT;
         search.topic = text_bytes(queue->id.topic);
         search.queue_id = queue->id.queue_id;
-        search.store_ms = options->from_timestamp_ms;
+        search.store_ms = at_start ? queue->consumer->started_ms : options->from_timestamp_ms;
         request.body_case = TERN__WIRE__REQUEST__BODY_SEARCH_OFFSET;
         request.search_offset = &search;
         start_asking(queue, &request, true, on_policy_answer, "search");
@@ -198,13 +215,13 @@ static void on_progress(struct rpc_call *call, void *arg)
     end_asking(queue, call, code);
     if (still_ours(queue)) {
         if (code == TERN_OK && body && body->offset >= 0)
-            begin_at(queue, body->offset, body->offset, body->version);
+            push_queue_begin(queue, body->offset, body->offset, body->version);
         else if (code == TERN_QUERY_NOT_FOUND && queue->asked_id == 0) {
             /* The version of what is no longer there, or our commits would be taken for older. */
             if (body && body->version)
                 queue->version =
                     (struct offset_version){body->version->epoch, body->version->counter};
-            begin_by_policy(queue);
+            push_queue_begin_by_policy(queue);
         } else
             ask_elsewhere(queue, code == TERN_OK ? TERN_PROTOCOL : code, "progress",
                           error_text(&call->error, code));
@@ -216,6 +233,10 @@ static void on_progress(struct rpc_call *call, void *arg)
 void push_offsets_ask(struct push_queue *queue, int64_t now_ns)
 {
     queue->active_ns = now_ns;
+    if (push_store_used(queue->consumer)) {
+        push_store_ask(queue);
+        return;
+    }
     Tern__Wire__QueryOffsetRequest query = TERN__WIRE__QUERY_OFFSET_REQUEST__INIT;
     query.group = text_bytes(queue->consumer->options.group);
     query.topic = text_bytes(queue->id.topic);
@@ -240,7 +261,7 @@ struct commit_op {
 };
 
 /* @locks holds:CONSUMER */
-static bool commit_due(struct push_queue *queue)
+bool push_queue_commit_due(struct push_queue *queue)
 {
     return queue->positioned && !queue->no_commit && !queue->committing &&
            window_left(&queue->window) > queue->committed;
@@ -250,7 +271,7 @@ static bool commit_due(struct push_queue *queue)
 static size_t claim_list(struct push_queue *list, const char *broker_name, struct commit_op *op)
 {
     for (struct push_queue *queue = list; queue; queue = queue->next) {
-        if (op->count == COMMIT_QUEUES_MAX || !commit_due(queue) ||
+        if (op->count == COMMIT_QUEUES_MAX || !push_queue_commit_due(queue) ||
             strcmp(queue->id.broker_name, broker_name) != 0)
             continue;
         queue->committing = true;
@@ -271,7 +292,7 @@ static bool next_broker(struct tern_push_consumer *consumer, const char *after,
     for (int list = 0; list < 2; list++) {
         for (struct push_queue *queue = list ? consumer->leaving : consumer->queues; queue;
              queue = queue->next) {
-            if (!commit_due(queue) || strcmp(queue->id.broker_name, after) <= 0 ||
+            if (!push_queue_commit_due(queue) || strcmp(queue->id.broker_name, after) <= 0 ||
                 (any && strcmp(queue->id.broker_name, out->broker_name) >= 0))
                 continue;
             *out = queue->id;
@@ -461,38 +482,48 @@ static void commit_all(struct tern_push_consumer *consumer)
     }
 }
 
-/* Forgets queues that left us: all said, or said often enough. */
-static void forget_left(struct tern_push_consumer *consumer)
+struct push_queue *push_offsets_take_left(struct tern_push_consumer *consumer)
 {
-    struct push_queue *forgotten = NULL;
+    struct push_queue *left = NULL;
     lock_acquire(&consumer->lock);
     for (struct push_queue **link = &consumer->leaving; *link;) {
         struct push_queue *queue = *link;
         bool running = atomic_load_explicit(&queue->cached, memory_order_acquire) > 0;
-        bool finished = !running && !commit_due(queue);
+        bool finished = !running && !push_queue_commit_due(queue);
         if (queue->committing ||
             !(finished || queue->no_commit || queue->leave_attempts >= LEAVE_COMMITS_MAX)) {
             link = &queue->next;
             continue;
         }
         *link = queue->next;
-        queue->next = forgotten;
-        forgotten = queue;
+        queue->next = left;
+        left = queue;
     }
     lock_release(&consumer->lock);
-    while (forgotten) {
-        struct push_queue *queue = forgotten;
-        forgotten = queue->next;
+    return left;
+}
+
+static void forget_left(struct tern_push_consumer *consumer)
+{
+    struct push_queue *queue = push_offsets_take_left(consumer);
+    while (queue) {
+        struct push_queue *next = queue->next;
         push_queue_unref(queue);
+        queue = next;
     }
 }
 
 int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns)
 {
-    forget_left(consumer);
+    bool elsewhere = push_store_used(consumer);
+    if (!elsewhere)
+        forget_left(consumer);
     if (atomic_exchange(&consumer->commit_wanted, false) || consumer->commit_due_ns <= now_ns) {
         consumer->commit_due_ns = now_ns + ms_to_ns(consumer->options.commit_interval_ms);
-        commit_all(consumer);
+        if (elsewhere)
+            push_store_commit(consumer);
+        else
+            commit_all(consumer);
     }
     return consumer->commit_due_ns;
 }

@@ -200,14 +200,15 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     pull.offset = queue->next_offset;
     pull.max_count = consumer->options.pull_batch;
     pull.suspend_timeout_ms = queue->asked_id == 0 ? PULL_SUSPEND_MS : SLAVE_SUSPEND_MS;
-    pull.commit_offset = window_left(&queue->window);
+    bool brokers = !push_store_used(consumer); /* else progress and its versions are not theirs */
+    pull.commit_offset = brokers ? window_left(&queue->window) : 0;
     pull.has_commit = pull.commit_offset > 0;
     pull.has_subscription = true;
     pull.expression = (char *)(uintptr_t)subscription_text(filter->tags);
     pull.expression_type =
         (char *)(uintptr_t)subscription_type_name(subscription_type(filter->tags));
     pull.subscription_version = filter->version;
-    pull.offset_version = &version;
+    pull.offset_version = brokers ? &version : NULL;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     request.body_case = TERN__WIRE__REQUEST__BODY_PULL;
     request.pull = &pull;

@@ -155,32 +155,6 @@ static void again_in(struct tern_push_consumer *consumer, int64_t now_ns, int64_
         consumer->rebalance_due_ns = now_ns + ms_to_ns(delay_ms);
 }
 
-/* Begins the round of one topic. A retry topic may not exist: that is no news. */
-static void ask_topic(struct push_topic *topic, int64_t now_ns)
-{
-    struct tern_push_consumer *consumer = topic->consumer;
-    struct tern_error err = {.text = "the route is not known"};
-    enum tern_code code = TERN_TOPIC_NOT_EXIST;
-    struct route *route = instance_route_cached(consumer->instance, topic->name);
-    if (route && route->broker_count > 0 && route->readable_count > 0)
-        code = push_members_ask(topic, route, &err);
-    else
-        instance_route_refresh(consumer->instance, topic->name);
-    if (route)
-        route_unref(route);
-    if (code == TERN_OK) {
-        topic->complained = false;
-        return;
-    }
-    if (topic->retry)
-        return;
-    if (!topic->complained)
-        log_warn(consumer->env->log, "consumer_topic_unreachable",
-                 "group=%s topic=%s reason=\"%s\"", consumer->options.group, topic->name, err.text);
-    topic->complained = true;
-    again_in(consumer, now_ns, ROUTE_WAIT_MS);
-}
-
 /* ---- taking and leaving queues ---- */
 
 static int compare_ids(const void *a, const void *b)
@@ -198,7 +172,7 @@ static void sort_members(struct push_members *members)
     members->count = kept;
 }
 
-static bool same_queue(const struct tern_queue *a, const struct tern_queue *b)
+bool push_same_queue(const struct tern_queue *a, const struct tern_queue *b)
 {
     return a->queue_id == b->queue_id && strcmp(a->broker_name, b->broker_name) == 0 &&
            strcmp(a->topic, b->topic) == 0;
@@ -224,7 +198,7 @@ static void leave_others(struct push_topic *topic, const struct route *route, co
         if (strcmp(queue->id.topic, topic->name) != 0)
             continue;
         size_t i = 0;
-        while (i < count && !same_queue(&queue->id, &route->readable[mine[i]]))
+        while (i < count && !push_same_queue(&queue->id, &route->readable[mine[i]]))
             i++;
         if (i < count)
             have[i] = true;
@@ -289,9 +263,24 @@ static void apply_share(struct push_topic *topic, const struct route *route, con
             if (!have[i])
                 take_queue(topic, &route->readable[mine[i]], filter);
         push_topic_set_limits(topic, count);
+        topic->shared = true;
     }
     free(have);
     push_filter_unref(filter);
+}
+
+/* Broadcasting: all of them. */
+static enum tern_code take_all(struct push_topic *topic, const struct route *route,
+                               struct tern_error *err)
+{
+    size_t *all = malloc(route->readable_count * sizeof *all);
+    if (!all)
+        return error_set(err, TERN_NO_MEMORY, "queues of topic %s", topic->name);
+    for (size_t i = 0; i < route->readable_count; i++)
+        all[i] = i;
+    apply_share(topic, route, all, route->readable_count);
+    free(all);
+    return TERN_OK;
 }
 
 /* The members are known: compute our share. */
@@ -326,6 +315,33 @@ static void share_topic(struct push_topic *topic, struct push_members *members,
         again_in(consumer, now_ns, ROUTE_WAIT_MS);
     }
     free(mine);
+}
+
+/* Begins the round of one topic. A retry topic may not exist: that is no news. */
+static void ask_topic(struct push_topic *topic, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    struct tern_error err = {.text = "the route is not known"};
+    enum tern_code code = TERN_TOPIC_NOT_EXIST;
+    struct route *route = instance_route_cached(consumer->instance, topic->name);
+    if (route && route->broker_count > 0 && route->readable_count > 0)
+        code = consumer->options.model == TERN_BROADCASTING ? take_all(topic, route, &err)
+                                                            : push_members_ask(topic, route, &err);
+    else
+        instance_route_refresh(consumer->instance, topic->name);
+    if (route)
+        route_unref(route);
+    if (code == TERN_OK) {
+        topic->complained = false;
+        return;
+    }
+    if (topic->retry)
+        return;
+    if (!topic->complained)
+        log_warn(consumer->env->log, "consumer_topic_unreachable",
+                 "group=%s topic=%s reason=\"%s\"", consumer->options.group, topic->name, err.text);
+    topic->complained = true;
+    again_in(consumer, now_ns, ROUTE_WAIT_MS);
 }
 
 /* Uses an answer that has come. */

@@ -214,6 +214,8 @@ static void pull_without_expression_needs_a_known_subscription(void **state)
     join(&wire, "Narrow", "T", TERN__WIRE__MESSAGE_MODEL__BROADCASTING, "*", 1);
     pull.group = bytes_of_text("Narrow");
     wire_expect(&wire, &request, NULL, 0, CODE(NO_PERMISSION), "broadcast");
+    pull.has_subscription = true; /* nor with it */
+    wire_expect(&wire, &request, NULL, 0, CODE(NO_PERMISSION), "broadcast");
 }
 
 /* ---- filtering ---- */

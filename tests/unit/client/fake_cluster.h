@@ -83,7 +83,9 @@ struct fake {
     size_t stamped_size; /* not 0: all messages are copies of `stamped`, for speed */
     uint8_t stamped[512];
     enum tern_code query_code, commit_code, members_code, pull_code, send_back_code;
-    int64_t range_max; /* -2: the truth */
+    int64_t range_max;     /* -2: the truth */
+    int64_t search_answer; /* -1: the time itself */
+    int64_t last_search_ms;
     /* true: answered */
     bool (*on_pull)(struct fake_node *node, struct rpc_request *rq,
                     const Tern__Wire__PullRequest *pull);
@@ -247,7 +249,8 @@ static inline void fake_pull(struct fake_node *node, struct rpc_request *rq, boo
         rpc_reply_error(rq, code, "scripted");
         return;
     }
-    if (!pull->offset_version || pull->offset_version->counter < queue->version) {
+    /* Who names neither progress nor a version keeps its own. */
+    if (pull->offset_version ? pull->offset_version->counter < queue->version : pull->has_commit) {
         Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
         version.counter = queue->version;
         Tern__Wire__PullResponse body = TERN__WIRE__PULL_RESPONSE__INIT;
@@ -338,10 +341,11 @@ static inline void fake_range(struct fake *fake, struct rpc_request *rq)
 }
 
 /* A time is an offset here. */
-static inline void fake_search(struct rpc_request *rq)
+static inline void fake_search(struct fake *fake, struct rpc_request *rq)
 {
     Tern__Wire__SearchOffsetResponse body = TERN__WIRE__SEARCH_OFFSET_RESPONSE__INIT;
-    body.offset = rq->header->search_offset->store_ms;
+    fake->last_search_ms = rq->header->search_offset->store_ms;
+    body.offset = fake->search_answer >= 0 ? fake->search_answer : fake->last_search_ms;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     response.body_case = TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET;
     response.search_offset = &body;
@@ -512,7 +516,7 @@ static inline void fake_serve_locked(struct fake_node *node, struct rpc_request 
         fake_range(fake, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_SEARCH_OFFSET:
-        fake_search(rq);
+        fake_search(fake, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_HEARTBEAT:
         fake_heartbeat(fake, rq);
@@ -617,6 +621,7 @@ static inline struct fake *fake_make(int queue_count, bool real)
     fake->listed[0] = fake->listed[1] = true;
     fake->queue_count = queue_count;
     fake->range_max = -2;
+    fake->search_answer = -1;
     fake->queues = calloc(FAKE_QUEUES + 1, sizeof *fake->queues);
     assert_non_null(fake->queues);
     for (int i = 0; i <= FAKE_QUEUES; i++)

@@ -118,6 +118,43 @@ static void a_group_with_progress_goes_on_there(void **state)
     rig_destroy(&rig);
 }
 
+/* R-7, facts 7.12: progress, policy, where the topic's and the retry topic's queue begin */
+static void where_a_queue_begins_is_the_table_of_the_manual(void **state)
+{
+    (void)state;
+    enum { NONE = -1, END = 50, RETRY_END = 3, TIME = 2 };
+    static const struct {
+        int64_t progress;
+        enum tern_consume_from from;
+        int64_t begins, retry_begins;
+    } rows[] = {
+        {40, TERN_FROM_LAST, 40, 1},
+        {40, TERN_FROM_FIRST, 40, 1},
+        {40, TERN_FROM_TIMESTAMP, 40, 1},
+        {0, TERN_FROM_LAST, 0, 0},
+        {NONE, TERN_FROM_LAST, END, 0},
+        {NONE, TERN_FROM_FIRST, 0, 0},
+        {NONE, TERN_FROM_TIMESTAMP, TIME, RETRY_END},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct rig rig = rig_create(1);
+        fake_publish(rig.fake, 0, NULL, END);
+        rig.fake->has_retry_topic = true;
+        fake_publish(rig.fake, FAKE_QUEUES, NULL, RETRY_END);
+        rig.fake->queues[0].committed = rows[i].progress;
+        rig.fake->queues[FAKE_QUEUES].committed = rows[i].progress > 0 ? 1 : rows[i].progress;
+        assert_ok(tern_consumer_options_from(rig.options, rows[i].from, TIME));
+        rig_start(&rig, "*");
+        fake_run_ms(rig.fake, 6000);
+        unsigned expected = (unsigned)(END - rows[i].begins + RETRY_END - rows[i].retry_begins);
+        assert_int_equal(rig.heard->count, expected);
+        /* decided once: what was begun at is progress now */
+        assert_int_equal(rig.fake->queues[0].committed, END);
+        assert_int_equal(rig.fake->queues[FAKE_QUEUES].committed, RETRY_END);
+        rig_destroy(&rig);
+    }
+}
+
 /* R-7, facts 7.12 */
 static void a_new_group_begins_at_the_end_and_remembers_it(void **state)
 {
@@ -672,6 +709,24 @@ static void shutdown_commits_and_leaves_the_group(void **state)
     rig_destroy(&rig);
 }
 
+/* A suspended pool works nothing off. */
+static void shutdown_of_a_suspended_consumer_does_not_wait(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    rig_start(&rig, "*");
+    fake_run_ms(rig.fake, 1000);
+    assert_ok(tern_push_consumer_suspend(rig.consumer));
+    fake_publish(rig.fake, 0, NULL, 20); /* answers the pull under way */
+    fake_run_ms(rig.fake, 1000);
+    assert_int_equal(stats_of(&rig).cached, 20);
+    int64_t begin_ns = rig.fake->sim.clock.now_ns;
+    assert_ok(tern_push_consumer_shutdown(rig.consumer, 60000));
+    assert_true(rig.fake->sim.clock.now_ns - begin_ns < ms_to_ns(5000));
+    assert_int_equal(rig.heard->count, 0);
+    rig_destroy(&rig);
+}
+
 static void shutdown_ends_although_no_broker_answers(void **state)
 {
     (void)state;
@@ -781,6 +836,7 @@ struct crowd {
     int64_t hole; /* this offset of queue 0 waits for `release`; -1: none */
     _Atomic uint32_t holding;
     unsigned fail_every; /* the first try of each n-th fails; 0: none */
+    int64_t slow_ms;     /* each call takes that long */
 };
 
 static enum tern_consume_result
@@ -788,6 +844,12 @@ listen_in_crowd(void *arg, const struct tern_message *const *messages, size_t co
 {
     struct crowd *crowd = arg;
     bool good = true;
+    if (crowd->slow_ms > 0) {
+        struct latch never;
+        latch_init(&never);
+        (void)!latch_wait(sched_threads(), &never,
+                          clock_mono_ns(clock_system()) + ms_to_ns(crowd->slow_ms));
+    }
     for (size_t i = 0; i < count; i++) {
         int32_t queue_id = tern_message_queue_id(messages[i]);
         int64_t offset = tern_message_queue_offset(messages[i]);
@@ -899,6 +961,49 @@ static void a_start_and_a_shutdown_at_any_moment_are_clean(void **state)
     }
 }
 
+/* One thread, 25 messages a queue, 10 ms each; begun when this returns. */
+static struct crowd *crowd_slow(void)
+{
+    struct crowd *crowd = crowd_start(25);
+    crowd->slow_ms = 10;
+    crowd->expected = 5;
+    assert_ok(tern_consumer_options_threads(crowd->options, 1));
+    crowd_consume(crowd);
+    assert_true(crowd_wait(crowd));
+    return crowd;
+}
+
+/* What was pulled is worked off, as far as the time allows; the rest comes again. */
+static void shutdown_works_off_what_was_pulled(void **state)
+{
+    (void)state;
+    struct crowd *crowd = crowd_slow();
+    struct tern_consumer_stats stats;
+    tern_push_consumer_stats(crowd->consumer, &stats);
+    assert_ok(tern_push_consumer_shutdown(crowd->consumer, 30000));
+    assert_true(crowd->calls >= stats.pulled);
+    int64_t committed = 0;
+    for (int i = 0; i < REAL_QUEUES; i++)
+        committed += crowd->fake->queues[i].committed;
+    assert_int_equal(committed, crowd->calls);
+    crowd_end(crowd);
+}
+
+static void shutdown_leaves_what_its_time_does_not_allow(void **state)
+{
+    (void)state;
+    struct crowd *crowd = crowd_slow();
+    (void)tern_push_consumer_shutdown(crowd->consumer, 50); /* OK or TERN_TIMEOUT */
+    assert_in_range(crowd->calls, 5, 90);
+    tern_push_consumer_destroy(crowd->consumer);
+    crowd->consumer = NULL;
+    int64_t committed = 0;
+    for (int i = 0; i < REAL_QUEUES; i++)
+        committed += crowd->fake->queues[i].committed;
+    assert_true(committed <= (int64_t)crowd->calls);
+    crowd_end(crowd);
+}
+
 static enum tern_consume_result
 listen_and_try_to_stop(void *arg, const struct tern_message *const *messages, size_t count)
 {
@@ -962,6 +1067,7 @@ int main(void)
         cmocka_unit_test(unchanged_progress_is_not_committed_again),
         cmocka_unit_test(a_hole_holds_the_commit_point),
         cmocka_unit_test(a_group_with_progress_goes_on_there),
+        cmocka_unit_test(where_a_queue_begins_is_the_table_of_the_manual),
         cmocka_unit_test(a_new_group_begins_at_the_end_and_remembers_it),
         cmocka_unit_test(a_new_group_begins_at_a_time),
         cmocka_unit_test(a_failed_offset_query_is_not_taken_for_none),
@@ -988,6 +1094,7 @@ int main(void)
         cmocka_unit_test(an_error_waits_three_seconds),
         cmocka_unit_test(a_failed_commit_is_made_again),
         cmocka_unit_test(shutdown_commits_and_leaves_the_group),
+        cmocka_unit_test(shutdown_of_a_suspended_consumer_does_not_wait),
         cmocka_unit_test(shutdown_ends_although_no_broker_answers),
         cmocka_unit_test(wrong_calls_name_the_state),
         cmocka_unit_test(the_same_group_twice_in_one_instance_is_refused),
@@ -996,6 +1103,8 @@ int main(void)
         cmocka_unit_test(threads_consume_around_a_hole_that_holds_the_commit_point),
         cmocka_unit_test(threads_that_fail_lose_nothing),
         cmocka_unit_test(a_start_and_a_shutdown_at_any_moment_are_clean),
+        cmocka_unit_test(shutdown_works_off_what_was_pulled),
+        cmocka_unit_test(shutdown_leaves_what_its_time_does_not_allow),
         cmocka_unit_test(a_shutdown_does_not_wait_longer_than_told),
         cmocka_unit_test(figure_of_consuming),
     };
