@@ -103,9 +103,19 @@ tern_consumer_options_pull_interval_ms(struct tern_consumer_options *options, in
 /* Progress goes to the broker that often: 100…600,000 ms, default 5000. */
 TERN_API enum tern_code
 tern_consumer_options_commit_interval_ms(struct tern_consumer_options *options, int64_t ms);
-/* Retries of a failing message before the dead letter topic: −1 the group's (16), 0…10,000. */
+/*
+ * Retries of a failing message before the dead letter topic: −1 the group's (16), 0…10,000; 0: it
+ * goes there at once. The listener sees a message once and that often again, at most.
+ */
 TERN_API enum tern_code
 tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options, int times);
+/*
+ * Messages whose listener runs for longer are sent back (level 3), and what it says then is
+ * ignored: 1000…86,400,000 ms, default 15 minutes. A thread in such a listener is lost to the
+ * consumer until it returns.
+ */
+TERN_API enum tern_code
+tern_consumer_options_consume_timeout_ms(struct tern_consumer_options *options, int64_t ms);
 
 /*
  * A compressed body opens to at most so many bytes; 1 KiB…64 MiB, default 64 MiB. A larger one
@@ -193,11 +203,30 @@ enum tern_consume_result { TERN_CONSUME_SUCCESS, TERN_RECONSUME_LATER };
 
 /*
  * Your code. messages are of one queue, in order, borrowed for the call. Returning
- * TERN_RECONSUME_LATER sends all of them back for a later try. @thread one of the consumer's pool;
- * may block
+ * TERN_RECONSUME_LATER sends all of them back for a later try: the broker delivers each again after
+ * 10 s, 30 s, 1 min … 2 h, to any member of the group, with tern_message_reconsume_times() one
+ * higher, and after 16 times (tern_consumer_options_max_reconsume_times()) keeps it in %DLQ%group.
+ * @thread one of the consumer's pool; may block
  */
 typedef enum tern_consume_result (*tern_message_listener)(
     void *arg, const struct tern_message *const *messages, size_t count);
+
+/* What a listener is told beside the messages, and may decide (RocketMQ's
+ * ConsumeConcurrentlyContext). Later versions add members at the end. */
+struct tern_consume_context {
+    struct tern_queue queue; /* where the messages were read; of a retried one: the retry topic's */
+    /* When failed messages come again: 0 (as preset) as their count says, n the broker's delay
+     * level n (the last at most), less than 0 never: to the dead letters at once. */
+    int delay_level_when_next_consume;
+    /* With TERN_CONSUME_SUCCESS: messages up to this index are done with, those behind it failed;
+     * −1: none is. Preset to all of them. */
+    int ack_index;
+};
+
+/* As tern_message_listener; *context is borrowed for the call. */
+typedef enum tern_consume_result (*tern_context_listener)(
+    void *arg, const struct tern_message *const *messages, size_t count,
+    struct tern_consume_context *context);
 
 /* TERN_INVALID: no group, no nameserver. *out is the caller's. */
 TERN_API enum tern_code tern_push_consumer_create(const struct tern_consumer_options *options,
@@ -224,6 +253,10 @@ TERN_API enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer
 /* Before start. */
 TERN_API enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
                                                     tern_message_listener listener, void *arg);
+/* The same, instead of it. */
+TERN_API enum tern_code tern_push_consumer_context_listener(struct tern_push_consumer *consumer,
+                                                            tern_context_listener listener,
+                                                            void *arg);
 /*
  * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created
  * before in this client instance; TERN_STATE: no listener, no subscription, or started already.

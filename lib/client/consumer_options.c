@@ -26,6 +26,9 @@ enum {
     TOPIC_THRESHOLD_MAX = 6553500,
     RECONSUME_MAX = 10000,
     BODY_LIMIT_LEAST = 1024,
+    CONSUME_TIMEOUT_MS = 15 * 60 * 1000,
+    CONSUME_TIMEOUT_MIN_MS = 1000,
+    CONSUME_TIMEOUT_MAX_MS = 24 * 60 * 60 * 1000,
     COMMIT_INTERVAL_MIN_MS = 100,
     COMMIT_INTERVAL_MAX_MS = 600000,
     FIXED_QUEUES_MAX = 65536
@@ -50,6 +53,7 @@ struct tern_consumer_options *tern_consumer_options_create(void)
     options->max_reconsume_times = -1;
     snprintf(options->allocate, sizeof options->allocate, "AVG");
     options->max_body_bytes = COMPRESS_BODY_MAX;
+    options->consume_timeout_ms = CONSUME_TIMEOUT_MS;
     return options;
 }
 
@@ -422,6 +426,13 @@ void consumer_prepare_message(const struct tern_consumer_options *options,
 {
     message_hide_namespace(message, options->ns);
     message_limit_body(message, (size_t)options->max_body_bytes);
+}
+
+enum tern_code tern_consumer_options_consume_timeout_ms(struct tern_consumer_options *options,
+                                                        int64_t ms)
+{
+    return set_i64(options, "consumeTimeout", &options->consume_timeout_ms, ms,
+                   CONSUME_TIMEOUT_MIN_MS, CONSUME_TIMEOUT_MAX_MS);
 }
 
 void tern_consumer_options_world(struct tern_consumer_options *options, const struct env *env,

@@ -62,6 +62,7 @@ struct tern_consumer_options {
     char refusal[REFUSAL_BYTES];               /* of the last setter that refused */
     int64_t max_body_bytes;                    /* COMPRESS_BODY_MAX */
     char ns[NAMESPACE_MAX + 1];                /* "": none */
+    int64_t consume_timeout_ms;                /* 15 min */
     /* Borrowed; NULL, NULL: the system's (client/sim_hooks.h). */
     const struct env *env;
     struct link *link;

@@ -84,7 +84,9 @@ struct tern_message {
     const char *broker_name;              /* terminated */
     _Atomic(struct opened_body *) opened; /* of a compressed body; NULL: not yet */
     uint32_t open_max;                    /* bytes that it may open to; 0: the library's limit */
-    int32_t queue_id, reconsume_times;
+    int32_t queue_id;
+    _Atomic int32_t reconsume_times; /* grows while a listener that ran out of time may read it */
+    int32_t tries_here;              /* of them: counted in this process */
     uint32_t sys_flag;
     int64_t queue_off, phys_off, born_ms, store_ms;
     struct host born_host, store_host;

@@ -201,7 +201,7 @@ int64_t tern_message_store_ms(const struct tern_message *message)
 
 int tern_message_reconsume_times(const struct tern_message *message)
 {
-    return message->reconsume_times;
+    return atomic_load_explicit(&message->reconsume_times, memory_order_relaxed);
 }
 
 uint32_t tern_message_sys_flag(const struct tern_message *message)

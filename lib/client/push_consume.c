@@ -20,14 +20,16 @@
  * Invariants: a claimed message is either marked, or sent back, or tried again, or its queue is
  * ours no more; nothing else lets it go, so that the window cannot pass it. A batch is finished by
  * its worker or taken by the one who expires it, never both: worker->state decides. After
- * push_pool_stop() nothing is added.
+ * push_pool_stop() nothing is added. A message whose tries are used up never meets the listener
+ * again: what comes due goes back to message_retry.c.
  *
  * Threads: workers, the control task, link threads (adding). Failure modes: no thread to be had:
  * those that run do the work, without any the next look tries again; a listener beyond
- * CONSUME_TIMEOUT_MS: its messages are sent back and its late result is ignored.
+ * the consume timeout: its messages are sent back and its late result is ignored.
  */
 #include "client/push_internal.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "client/message_internal.h"
@@ -251,21 +253,36 @@ void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk 
 
 /* ---- batches ---- */
 
-/* What the listener said about a batch. Takes the messages. */
-static void finish_batch(struct push_queue *queue, struct tern_message **messages, uint32_t count,
-                         enum tern_consume_result result)
+/* Calls the listener; how many of the first messages are done with, the others at which level. */
+static uint32_t listen(struct push_queue *queue, struct tern_message **messages, uint32_t count,
+                       int32_t *delay_level)
 {
     struct tern_push_consumer *consumer = queue->consumer;
-    if (result == TERN_CONSUME_SUCCESS) {
-        for (uint32_t i = 0; i < count; i++)
-            window_mark(&queue->window, tern_message_queue_offset(messages[i]));
-        counter_add(&consumer->consumed, count);
-        push_let_go(queue, messages, count);
-        return;
-    }
-    counter_add(&consumer->failed_messages, count);
-    for (uint32_t i = 0; i < count; i++)
-        push_send_back(queue, messages[i], 0);
+    const struct tern_message *const *shown = (const struct tern_message *const *)messages;
+    struct tern_consume_context context = {.queue = queue->id, .ack_index = INT_MAX};
+    namespace_strip(consumer->options.ns, context.queue.topic);
+    enum tern_consume_result result =
+        consumer->context_listener
+            ? consumer->context_listener(consumer->listener_arg, shown, count, &context)
+            : consumer->listener(consumer->listener_arg, shown, count);
+    *delay_level = context.delay_level_when_next_consume;
+    if (result != TERN_CONSUME_SUCCESS || context.ack_index < 0)
+        return 0;
+    return (uint32_t)context.ack_index >= count ? count : (uint32_t)context.ack_index + 1;
+}
+
+/* What the listener said about a batch. Takes the messages. */
+static void finish_batch(struct push_queue *queue, struct tern_message **messages, uint32_t count,
+                         uint32_t done, int32_t delay_level)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    for (uint32_t i = 0; i < done; i++)
+        window_mark(&queue->window, tern_message_queue_offset(messages[i]));
+    counter_add(&consumer->consumed, done);
+    push_let_go(queue, messages, done);
+    counter_add(&consumer->failed_messages, count - done);
+    for (uint32_t i = done; i < count; i++)
+        push_send_back(queue, messages[i], delay_level);
 }
 
 /* Waits until an expirer that has begun is through; true when it took the batch. */
@@ -325,11 +342,11 @@ static void run_batch(struct push_worker *worker, struct push_queue *queue,
     worker->count = count;
     atomic_store_explicit(&worker->state, BATCH_RUNNING, memory_order_release);
     listening = consumer;
-    enum tern_consume_result result = consumer->listener(
-        consumer->listener_arg, (const struct tern_message *const *)messages, count);
+    int32_t delay_level;
+    uint32_t done = listen(queue, messages, count, &delay_level);
     listening = NULL;
     if (!batch_was_taken(worker)) {
-        finish_batch(queue, messages, count, result);
+        finish_batch(queue, messages, count, done, delay_level);
         return;
     }
     for (uint32_t i = 0; i < count; i++)
@@ -462,19 +479,32 @@ static void start_worker(struct tern_push_consumer *consumer)
 
 /* ---- the control task's part ---- */
 
-/* Due retries become fresh chunks; returns when the next one is due. @locks takes:CONSUMER */
+/* Due retries become fresh chunks, or are sent back once more; returns when the next one is due.
+ * @locks takes:CONSUMER */
 static int64_t retries_due(struct push_pool *pool, int64_t now_ns)
 {
     int64_t next_ns = SCHED_NEVER;
+    struct push_chunk *again = NULL, **again_end = &again;
     lock_acquire(&pool->lock);
     while (pool->later && pool->later->due_ns <= now_ns) {
         struct push_chunk *chunk = pool->later;
         pool->later = chunk->next;
-        fresh_append(pool, chunk);
+        if (!chunk->send_only) {
+            fresh_append(pool, chunk);
+            continue;
+        }
+        chunk->next = NULL;
+        *again_end = chunk;
+        again_end = &chunk->next;
     }
     if (pool->later)
         next_ns = pool->later->due_ns;
     lock_release(&pool->lock);
+    while (again) {
+        struct push_chunk *chunk = again;
+        again = chunk->next;
+        push_send_again(chunk);
+    }
     return next_ns;
 }
 

@@ -387,6 +387,21 @@ enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
     if (!listener)
         return TERN_INVALID;
     consumer->listener = listener;
+    consumer->context_listener = NULL;
+    consumer->listener_arg = arg;
+    return TERN_OK;
+}
+
+enum tern_code tern_push_consumer_context_listener(struct tern_push_consumer *consumer,
+                                                   tern_context_listener listener, void *arg)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    if (push_state(consumer) != PUSH_CREATED)
+        return TERN_STATE;
+    if (!listener)
+        return TERN_INVALID;
+    consumer->listener = NULL;
+    consumer->context_listener = listener;
     consumer->listener_arg = arg;
     return TERN_OK;
 }
@@ -399,7 +414,8 @@ static enum tern_code begin_start(struct tern_push_consumer *consumer, struct te
     bool subscribed = false;
     for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
         subscribed = subscribed || topic->filter;
-    bool good = state == PUSH_CREATED && subscribed && consumer->listener;
+    bool good =
+        state == PUSH_CREATED && subscribed && (consumer->listener || consumer->context_listener);
     if (good)
         atomic_store(&consumer->state, PUSH_STARTING);
     lock_release(&consumer->lock);

@@ -10,6 +10,7 @@
  *   push_pull.c       one pull under way per queue, answers into the window and to the pool
  *   push_consume.c    the pool: messages that wait, workers, listeners
  *   message_retry.c   failed messages: sent back, or tried again here
+ *   consume_timeout.c listeners that take too long
  *
  *                 ┌───────────── control task (never waits) ─────────────┐
  *    rebalance ──►│ NEW ──► ASKING ──► READY ◄──► PULLING                │
@@ -77,7 +78,6 @@ enum {
     QUEUE_IDLE_MS = 120000,
     LOCAL_RETRY_MS = 5000,
     SEND_BACK_TIMEOUT_MS = 5000,
-    CONSUME_TIMEOUT_MS = 15 * 60 * 1000,
     LEAVE_COMMITS_MAX = 3, /* attempts to commit a queue that is ours no more */
     PUSH_TOPICS_MAX = 1024
 };
@@ -196,7 +196,11 @@ struct push_chunk {
     _Atomic uint32_t refs;
     _Atomic uint32_t claimed; /* may run past count */
     uint32_t count;
-    int64_t due_ns; /* of a local retry */
+    /* of a single message that failed (message_retry.c) */
+    int64_t due_ns;      /* of the local retry */
+    int32_t delay_level; /* asked for */
+    bool send_only;      /* the listener has seen it often enough: only sending back is tried */
+    bool copied;         /* the call under way is of the copy */
     struct tern_message *messages[];
 };
 
@@ -250,7 +254,8 @@ struct tern_push_consumer {
     struct instance_consumer member;
     bool joined; /* in the instance's table */
     char retry_topic[sizeof RETRY_TOPIC_PREFIX + GROUP_NAME_MAX];
-    tern_message_listener listener;
+    tern_message_listener listener; /* this one, or the other */
+    tern_context_listener context_listener;
     void *listener_arg;
 
     struct lock lock;
@@ -270,9 +275,10 @@ struct tern_push_consumer {
     _Atomic bool rebalance_wanted, commit_wanted;
     int64_t rebalance_due_ns, commit_due_ns, expire_due_ns; /* the control task's */
 
-    struct failed_addresses failed;   /* for questions about one queue */
-    struct failed_addresses declined; /* for commits and members */
-    _Atomic unsigned commit_failures; /* in a row */
+    struct failed_addresses failed;      /* for questions about one queue */
+    struct failed_addresses declined;    /* for commits and members */
+    _Atomic unsigned commit_failures;    /* in a row */
+    _Atomic unsigned send_back_failures; /* in a row */
     struct push_pool pool;
 
     _Atomic uint64_t pulled, consumed, failed_messages, sent_back, duplicates, flow_controlled;
@@ -431,6 +437,11 @@ void push_let_go(struct push_queue *queue, struct tern_message **messages, uint3
  * retry. Takes the message. @thread any
  */
 void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level);
+/* A chunk of `later` that is send_only came due. Takes it. @thread control @locks none */
+void push_send_again(struct push_chunk *chunk);
+
+/* ---- consume_timeout.c ---- */
+
 /* Batches that run for too long are sent back; returns when to look again. @thread control */
 int64_t push_expire_step(struct tern_push_consumer *consumer, int64_t now_ns);
 

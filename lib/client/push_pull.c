@@ -379,7 +379,7 @@ static void sift(struct push_queue *queue, const struct push_filter *filter,
 static void deliver(struct push_queue *queue, struct push_chunk *chunk)
 {
     struct tern_push_consumer *consumer = queue->consumer;
-    bool retry = strncmp(queue->id.topic, RETRY_TOPIC_PREFIX, strlen(RETRY_TOPIC_PREFIX)) == 0;
+    bool retry = strcmp(queue->id.topic, consumer->retry_topic) == 0;
     int64_t bytes = 0;
     for (uint32_t i = 0; i < chunk->count; i++) {
         size_t size;

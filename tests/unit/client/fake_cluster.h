@@ -91,6 +91,11 @@ struct fake {
                     const Tern__Wire__PullRequest *pull);
     unsigned queries, commits, sent_back, unregistered;
     Tern__Wire__SendBackRequest last_send_back;
+    int64_t sent_back_ns;     /* the last time */
+    enum tern_code copy_code; /* what the copy of a message that failed is answered */
+    unsigned copies;
+    int32_t copy_times, copy_max_times; /* of the last */
+    char copy_topic[128], copy_props[512], copy_body[64];
     int64_t last_pull_offset, last_pull_commit;
 };
 
@@ -496,6 +501,30 @@ static inline void fake_route(struct fake *fake, struct rpc_request *rq)
 }
 
 /* @locks holds:mutex */
+static inline void fake_text(char *dst, size_t size, const void *bytes, size_t len)
+{
+    assert_true(len < size);
+    memcpy(dst, bytes, len);
+    dst[len] = 0;
+}
+
+/* A failed message, as a copy. */
+static inline void fake_copy(struct fake *fake, struct rpc_request *rq)
+{
+    const Tern__Wire__SendRequest *copy = rq->header->send;
+    fake->copies++;
+    fake->copy_times = copy->reconsume_times;
+    fake->copy_max_times = copy->max_reconsume_times;
+    fake_text(fake->copy_topic, sizeof fake->copy_topic, copy->topic.data, copy->topic.len);
+    fake_text(fake->copy_props, sizeof fake->copy_props, copy->properties.data,
+              copy->properties.len);
+    fake_text(fake->copy_body, sizeof fake->copy_body, rq->payload, rq->payload_size);
+    if (fake->copy_code == TERN_OK)
+        rpc_reply_ok(rq);
+    else
+        rpc_reply_error(rq, fake->copy_code, "scripted");
+}
+
 static inline void fake_serve_locked(struct fake_node *node, struct rpc_request *rq, bool again)
 {
     struct fake *fake = node->fake;
@@ -530,8 +559,12 @@ static inline void fake_serve_locked(struct fake_node *node, struct rpc_request 
     case TERN__WIRE__REQUEST__BODY_WAIT_EVENTS:
         fake_wait_events(node, rq, again);
         break;
+    case TERN__WIRE__REQUEST__BODY_SEND:
+        fake_copy(fake, rq);
+        break;
     case TERN__WIRE__REQUEST__BODY_SEND_BACK:
         fake->sent_back++;
+        fake->sent_back_ns = clock_mono_ns(fake->env.clock);
         fake->last_send_back = *rq->header->send_back;
         if (fake->send_back_code == TERN_OK)
             rpc_reply_ok(rq);
