@@ -31,6 +31,7 @@ struct bench_options {
     int64_t producers;
     int64_t queues; /* per broker, when the topic is made */
     const char *group;
+    bool hold; /* consume: the first batch is not finished before the end */
     const char *state_path;
     bool from_slave;                   /* verify */
     enum tern_compression compression; /* of produce */

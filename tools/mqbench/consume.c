@@ -1,9 +1,11 @@
 /*
  * Receiving with a push consumer, as an application would: a group of its own from the first
  * offset, or
- * --group to go on where that group is. Ends after --count messages, --seconds, or when the topic
- * is read to its end and nothing comes for a second.
+ * --group to go on where that group is. --hold keeps the first batch in its listener to the end: a
+ * hole that progress cannot pass, while everything behind it is worked off. Ends after --count
+ * messages, --seconds, or when the topic is read to its end and nothing comes for a second.
  */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -14,13 +16,40 @@ struct run {
     _Atomic uint64_t messages, bytes;
     _Atomic int64_t first_ns, last_ns;
     struct bench_pulse pulse;
+    bool hold;
+    _Atomic bool held;
+    pthread_mutex_t lock;
+    pthread_cond_t over; /* with lock */
+    bool ended;          /* lock */
 };
+
+/* The first batch waits here until the run is over. */
+static void stay(struct run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    while (!run->ended)
+        pthread_cond_wait(&run->over, &run->lock);
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void let_go(struct run *run)
+{
+    pthread_mutex_lock(&run->lock);
+    run->ended = true;
+    pthread_cond_broadcast(&run->over);
+    pthread_mutex_unlock(&run->lock);
+}
 
 static enum tern_consume_result on_messages(void *arg, const struct tern_message *const *messages,
                                             size_t count)
 {
     struct run *run = arg;
     uint64_t bytes = 0;
+    if (run->hold && !atomic_load_explicit(&run->held, memory_order_relaxed) &&
+        !atomic_exchange(&run->held, true)) {
+        stay(run);
+        return TERN_CONSUME_SUCCESS;
+    }
     for (size_t i = 0; i < count; i++) {
         size_t size;
         (void)tern_message_body(messages[i], &size);
@@ -54,6 +83,8 @@ static struct tern_push_consumer *start_consumer(const struct bench_options *opt
         code = tern_consumer_options_pull_batch(o, (int)options->batch);
     if (code == TERN_OK)
         code = tern_consumer_options_consume_batch(o, (int)options->batch);
+    if (code == TERN_OK && options->hold) /* as far as a hole allows */
+        code = tern_consumer_options_max_span(o, 65535);
     if (code == TERN_OK)
         code = tern_push_consumer_create(o, &consumer, &err);
     if (code == TERN_OK)
@@ -73,7 +104,8 @@ static struct tern_push_consumer *start_consumer(const struct bench_options *opt
 
 int bench_consume(const struct bench_options *options)
 {
-    struct run run = {.messages = 0};
+    struct run run = {
+        .hold = options->hold, .lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
     int status =
         bench_ensure_topic(options); /* a consumer would start with nobody there, and wait */
     if (status != EXIT_OK)
@@ -97,6 +129,7 @@ int bench_consume(const struct bench_options *options)
                                     .bytes = run.bytes,
                                     .gap_ns = run.pulse.longest_ns,
                                     .seconds = (double)(run.last_ns - run.first_ns) / 1e9};
+    let_go(&run);
     tern_push_consumer_shutdown(consumer, 5000);
     tern_push_consumer_destroy(consumer);
     status = bench_report(options, &figures);

@@ -25,30 +25,33 @@ static void usage(FILE *out)
     fputs("usage: mqbench MODE [options]\n\nmodes:\n", out);
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         fprintf(out, "  %-10s %s\n", modes[i].name, modes[i].help);
-    fputs("\noptions:\n"
-          "  -n, --namesrvAddr LIST  nameservers, host:port separated by ';' (NAMESRV_ADDR, else\n"
-          "                          127.0.0.1:9876)\n"
-          "  -t, --topic TOPIC       made when absent\n"
-          "      --size B            bytes of a body (1024)\n"
-          "      --count N           messages to send or receive\n"
-          "      --seconds S         how long to go on (5, when no count is given)\n"
-          "      --mode M            produce, echo: sync, async, oneway or batch (sync)\n"
-          "      --batch N           messages in a frame; in a pull for consume (64)\n"
-          "      --in-flight N       frames under way: sync 1, async 128, batch 8\n"
-          "      --compress TYPE     produce: none, zlib, lz4 or zstd, of bodies like JSON (none)\n"
-          "      --producers N       senders in this process (1)\n"
-          "      --queues N          queues per broker of a topic that is made (4)\n"
-          "      --group G           consumer group (consume, verify: a new one)\n"
-          "      --state F           verify: keep what was acknowledged in F; with an existing F,\n"
-          "                          check what an earlier run sent\n"
-          "      --from-slave            verify: read from the sets' slaves, not through a group\n"
-          "      --drain S           verify: give up when nothing comes for so long (30)\n"
-          "      --seed N            verify: seed of sizes and contents (random, printed)\n"
-          "      --json              figures as JSON\n"
-          "      --version, --help\n\n"
-          "example: mqbench produce -n 127.0.0.1:9876 -t Bench --mode batch --seconds 5 --json\n"
-          "exit status: 0 done, 1 errors or the check failed, 2 wrong usage, 3 nobody reached\n",
-          out);
+    fputs(
+        "\noptions:\n"
+        "  -n, --namesrvAddr LIST  nameservers, host:port separated by ';' (NAMESRV_ADDR, else\n"
+        "                          127.0.0.1:9876)\n"
+        "  -t, --topic TOPIC       made when absent\n"
+        "      --size B            bytes of a body (1024)\n"
+        "      --count N           messages to send or receive\n"
+        "      --seconds S         how long to go on (5, when no count is given)\n"
+        "      --mode M            produce, echo: sync, async, oneway or batch (sync)\n"
+        "      --batch N           messages in a frame; in a pull for consume (64)\n"
+        "      --in-flight N       frames under way: sync 1, async 128, batch 8\n"
+        "      --compress TYPE     produce: none, zlib, lz4 or zstd, of bodies like JSON (none)\n"
+        "      --producers N       senders in this process (1)\n"
+        "      --queues N          queues per broker of a topic that is made (4)\n"
+        "      --group G           consumer group (consume, verify: a new one)\n"
+        "      --hold              consume: the first batch stays unfinished to the end, so that\n"
+        "                          progress of its queue stands while the others go on\n"
+        "      --state F           verify: keep what was acknowledged in F; with an existing F,\n"
+        "                          check what an earlier run sent\n"
+        "      --from-slave            verify: read from the sets' slaves, not through a group\n"
+        "      --drain S           verify: give up when nothing comes for so long (30)\n"
+        "      --seed N            verify: seed of sizes and contents (random, printed)\n"
+        "      --json              figures as JSON\n"
+        "      --version, --help\n\n"
+        "example: mqbench produce -n 127.0.0.1:9876 -t Bench --mode batch --seconds 5 --json\n"
+        "exit status: 0 done, 1 errors or the check failed, 2 wrong usage, 3 nobody reached\n",
+        out);
 }
 
 static int wrong(const char *option, const char *value, const char *allowed)
@@ -86,6 +89,7 @@ enum {
     OPT_PRODUCERS,
     OPT_QUEUES,
     OPT_GROUP,
+    OPT_HOLD,
     OPT_STATE,
     OPT_FROM_SLAVE,
     OPT_DRAIN,
@@ -107,6 +111,7 @@ static const struct option long_options[] = {
     {"producers", required_argument, NULL, OPT_PRODUCERS},
     {"queues", required_argument, NULL, OPT_QUEUES},
     {"group", required_argument, NULL, OPT_GROUP},
+    {"hold", no_argument, NULL, OPT_HOLD},
     {"state", required_argument, NULL, OPT_STATE},
     {"from-slave", no_argument, NULL, OPT_FROM_SLAVE},
     {"drain", required_argument, NULL, OPT_DRAIN},
@@ -205,6 +210,9 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
             break;
         case OPT_FROM_SLAVE:
             o->from_slave = true;
+            break;
+        case OPT_HOLD:
+            o->hold = true;
             break;
         case OPT_JSON:
             o->json = true;

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/sched.h"
+#include "client/push_internal.h"
 
 struct rig {
     struct fake *fake;
@@ -339,6 +340,22 @@ static void nothing_new_at_once_again_and_again_slows_down(void **state)
     rig_start(&rig, "*");
     fake_run_ms(rig.fake, 60000);
     assert_true(rig.fake->brokers[0].pulls < 100);
+    rig_destroy(&rig);
+}
+
+/* OF-18: a pull may wait at the broker for less time than the client waits for it */
+_Static_assert(PULL_SUSPEND_MS < PULL_TIMEOUT_MS && SLAVE_SUSPEND_MS < PULL_TIMEOUT_MS,
+               "a long poll would be taken for a failure");
+
+static void a_pull_that_waits_its_whole_time_is_no_failure(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(1);
+    rig_start(&rig, "*");
+    fake_run_ms(rig.fake, 61000);
+    assert_in_range(rig.fake->brokers[0].pulls, 4, 6);
+    assert_int_equal(sim_log_count(&rig.fake->sim, "consumer_pull_failed"), 0);
+    assert_int_equal(sim_log_count(&rig.fake->sim, "consumer_no_progress"), 0);
     rig_destroy(&rig);
 }
 
@@ -1077,6 +1094,7 @@ int main(void)
         cmocka_unit_test(progress_passes_what_never_matches),
         cmocka_unit_test(answers_without_progress_do_not_spin),
         cmocka_unit_test(nothing_new_at_once_again_and_again_slows_down),
+        cmocka_unit_test(a_pull_that_waits_its_whole_time_is_no_failure),
         cmocka_unit_test(an_offset_beyond_the_end_is_corrected_and_committed),
         cmocka_unit_test(a_correction_to_minus_one_is_never_used),
         cmocka_unit_test(a_reset_takes_effect_although_an_older_pull_is_parked),
