@@ -115,6 +115,14 @@ void admin_lane_submit_settled(struct admin_lane *lane, struct rpc_request *requ
     submit(lane, &(struct admin_job){.request = request, .apply = apply, .settle = settle});
 }
 
+void admin_lane_submit_answered(struct admin_lane *lane, struct rpc_request *request,
+                                admin_apply_fn apply, admin_settle_fn settle,
+                                admin_answer_fn answer)
+{
+    submit(lane, &(struct admin_job){
+                     .request = request, .apply = apply, .settle = settle, .answer = answer});
+}
+
 void admin_lane_run(struct admin_lane *lane, struct rpc_request *request, request_handler handler)
 {
     submit(lane, &(struct admin_job){.request = request, .handler = handler});

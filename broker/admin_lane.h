@@ -42,6 +42,10 @@ typedef enum tern_code (*admin_settle_fn)(struct broker *broker, struct rpc_requ
 /* Like admin_lane_submit; nothing that came later is applied before it is settled. */
 void admin_lane_submit_settled(struct admin_lane *lane, struct rpc_request *request,
                                admin_apply_fn apply, admin_settle_fn settle);
+/* Both: `answer` as in admin_lane_submit() when the settling succeeded. */
+void admin_lane_submit_answered(struct admin_lane *lane, struct rpc_request *request,
+                                admin_apply_fn apply, admin_settle_fn settle,
+                                admin_answer_fn answer);
 /*
  * Runs a handler that may wait for the disk and answers by itself, on a task of its own: it waits
  * for no change and no nameserver. Limits as admin_lane_submit. @thread any

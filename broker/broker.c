@@ -29,6 +29,7 @@
 #include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
+#include "broker/live_config.h"
 #include "broker/long_poll.h"
 #include "broker/queue_locks.h"
 #include "broker/registrar.h"
@@ -62,13 +63,17 @@ enum tern_code broker_create(const struct env *env, struct link *link,
                              struct tern_error *err)
 {
     struct broker *broker = calloc(1, sizeof *broker);
-    if (!broker || make_histograms(broker) != TERN_OK) {
+    if (!broker)
+        return error_set(err, TERN_NO_MEMORY, "broker");
+    broker->config = *config;
+    live_config_init(broker);
+    rates_init(&broker->rates);
+    if (make_histograms(broker) != TERN_OK) {
         broker_destroy(broker);
         return error_set(err, TERN_NO_MEMORY, "broker");
     }
     broker->env = *env;
     broker->link = link;
-    broker->config = *config;
     broker->started_ms = clock_wall_ms(env->clock);
     *out = broker;
     return TERN_OK;
@@ -81,11 +86,13 @@ const char *broker_address(const struct broker *broker)
 
 bool broker_writable(struct broker *broker, enum tern_code *code, char *text, size_t size)
 {
-    if (broker->config.broker_permission & PERM_WRITE)
+    int64_t permission =
+        atomic_load_explicit(&broker->live.broker_permission, memory_order_relaxed);
+    if (permission & PERM_WRITE)
         return ha_writable(broker->ha, code, text, size);
     *code = TERN_NO_PERMISSION;
     snprintf(text, size, "broker %s does not take sends (brokerPermission %" PRId64 ")",
-             broker->config.broker_name, broker->config.broker_permission);
+             broker->config.broker_name, permission);
     return false;
 }
 
@@ -248,17 +255,20 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
     return TERN_OK;
 }
 
-/* A pull's answer must fit into a frame, whatever the limits say; its first message always does. */
-static uint32_t transfer_bytes(const struct broker *broker, const char *key, int64_t wanted)
+static void fill_store_limits(const struct broker *broker, struct store_options *options)
 {
-    int64_t most = (int64_t)frame_max_bytes(broker->config.max_message_bytes) - FRAME_PREFIX_BYTES -
-                   FRAME_HEADROOM_BYTES;
-    if (wanted <= most)
-        return (uint32_t)wanted;
-    log_warn(broker->env.log, "transfer_limit_lowered",
-             "key=%s wanted=%" PRId64 " used=%" PRId64 " cause=\"a frame holds no more\"", key,
-             wanted, most);
-    return (uint32_t)most;
+    struct store_limits limits;
+    live_config_limits(broker, &broker->config, &limits);
+    options->retention_ms = limits.retention_ms;
+    options->delete_hours = limits.delete_hours;
+    options->disk_max_used_ratio = limits.disk_max_used_ratio;
+    options->disk_clean_ratio = limits.disk_clean_ratio;
+    options->disk_warning_ratio = limits.disk_warning_ratio;
+    options->memory_window_bytes = limits.memory_window_bytes;
+    options->memory_count = limits.memory_count;
+    options->memory_bytes = limits.memory_bytes;
+    options->disk_count = limits.disk_count;
+    options->disk_bytes = limits.disk_bytes;
 }
 
 static void fill_store_options(const struct broker *broker, struct store_options *options)
@@ -274,21 +284,9 @@ static void fill_store_options(const struct broker *broker, struct store_options
     options->sync_flush = config->flush_type == FLUSH_SYNC;
     options->flush_interval_ms = config->flush_interval_ms;
     options->queue_flush_interval_ms = config->queue_flush_interval_ms;
-    options->retention_ms = config->retention_ms;
-    options->delete_hours = broker_config_hours(config->delete_when);
     options->clean_interval_ms = config->clean_interval_ms;
-    options->disk_max_used_ratio = (double)config->disk_max_used_percent / 100;
-    options->disk_clean_ratio = (double)config->disk_clean_percent / 100;
-    options->disk_warning_ratio = (double)config->disk_warning_percent / 100;
     options->max_message_bytes = config->max_message_bytes;
-    options->memory_window_bytes =
-        config->physical_memory_bytes / 100 * config->access_memory_percent;
-    options->memory_count = (uint32_t)config->memory_count;
-    options->memory_bytes =
-        transfer_bytes(broker, "maxTransferBytesOnMessageInMemory", config->memory_bytes);
-    options->disk_count = (uint32_t)config->disk_count;
-    options->disk_bytes =
-        transfer_bytes(broker, "maxTransferBytesOnMessageInDisk", config->disk_bytes);
+    fill_store_limits(broker, options);
     options->open_files_max = (uint32_t)config->open_files;
     options->delay_levels = &config->delay_levels;
     options->offset_correction = config->role != ROLE_SLAVE || config->offset_check_in_slave;
@@ -445,11 +443,21 @@ static enum tern_code start_replication(struct broker *broker, struct tern_error
     return ha_start(ha, err);
 }
 
+static void count_rates(struct broker *broker, int64_t now_ns)
+{
+    struct store_status s;
+    store_status(broker->store, &s);
+    struct rates_counts counts = {(int64_t)s.append_records, (int64_t)s.get_found,
+                                  (int64_t)s.get_missed, (int64_t)s.get_messages};
+    rates_step(&broker->rates, now_ns, clock_wall_ms(broker->env.clock), &counts);
+}
+
 static int64_t housekeeping_step(void *arg, int64_t now_ns)
 {
     struct broker *broker = arg;
     int64_t next = now_ns + ms_to_ns(HOUSEKEEPING_MS);
     members_expire(broker->members, now_ns);
+    count_rates(broker, now_ns);
     int64_t events_next = events_step(broker->events, now_ns);
     if (events_next < next)
         next = events_next;
@@ -459,7 +467,7 @@ static int64_t housekeeping_step(void *arg, int64_t now_ns)
         if (code != TERN_OK)
             log_error(broker->env.log, "offsets_not_persisted", "code=%s cause=\"%s\"",
                       tern_code_name(code), error_text(&err, code));
-        broker->next_persist_ns = now_ns + ms_to_ns(broker->config.flush_offset_interval_ms);
+        broker->next_persist_ns = now_ns + ms_to_ns(broker->live.flush_offset_interval_ms);
     }
     return next < now_ns + ms_to_ns(100) ? now_ns + ms_to_ns(100) : next;
 }
@@ -623,5 +631,7 @@ void broker_destroy(struct broker *broker)
     topics_destroy(broker->topics);
     for (int i = 0; i < REQUEST_KINDS; i++)
         free(broker->request_stats[i].latency_ns);
+    live_config_fini(broker);
+    rates_fini(&broker->rates);
     free(broker);
 }

@@ -8,6 +8,8 @@
 #include "base/config.h"
 #include "broker/store/delay_level.h"
 
+enum { BROKER_CONFIG_ROWS_MAX = 256 };
+
 enum broker_role { ROLE_ASYNC_MASTER, ROLE_SYNC_MASTER, ROLE_SLAVE };
 enum flush_type { FLUSH_SYNC, FLUSH_ASYNC };
 enum visibility { VISIBLE_AUTO, VISIBLE_WRITTEN, VISIBLE_CONFIRMED };

@@ -5,6 +5,7 @@
 #ifndef BROKER_INTERNAL_H
 #define BROKER_INTERNAL_H
 
+#include "base/lock.h"
 #include "base/metrics.h"
 #include "base/sched.h"
 #include "broker/broker.h"
@@ -14,11 +15,25 @@
 #include "broker/members.h"
 #include "broker/offsets.h"
 #include "broker/pull_stats.h"
+#include "broker/rates.h"
 #include "broker/request_table.h"
 #include "broker/store/store.h"
 #include "broker/topics.h"
 #include "rpc/client.h"
 #include "rpc/server.h"
+
+/*
+ * Keys that updateBrokerConfig changes (rows marked live): whoever uses them reads them here, never
+ * in broker.config, which stays as it was at the start. The store, the groups and the log are told.
+ */
+struct live_config {
+    _Atomic int64_t broker_permission, sync_flush_timeout_ms, short_polling_ms;
+    _Atomic int64_t flush_offset_interval_ms;
+    _Atomic bool long_polling_enable;
+    struct lock lock;
+    struct broker_config config;                  /* under lock: what is in effect */
+    _Atomic bool changed[BROKER_CONFIG_ROWS_MAX]; /* by row: since the start */
+};
 
 struct ack_wait;
 struct admin_lane;
@@ -31,9 +46,10 @@ struct set_tables;
 struct subscription_cache;
 
 struct broker {
-    struct env env;    /* copied */
-    struct link *link; /* borrowed */
-    struct broker_config config;
+    struct env env;              /* copied */
+    struct link *link;           /* borrowed */
+    struct broker_config config; /* as it was at the start */
+    struct live_config live;
     struct host store_host;                 /* stamped into records: the advertised address */
     char address[CONFIG_STRING_BYTES + 16]; /* host:port that clients use */
     int64_t started_ms;                     /* wall clock */
@@ -68,6 +84,7 @@ struct broker {
     _Atomic uint64_t flush_timeouts, replica_timeouts, no_replica;
     _Atomic uint64_t expression_changes;
     int64_t next_persist_ns; /* the housekeeper's */
+    struct rates rates;
 };
 
 /* Whether this broker takes writes; when not, sets the code and text that refuse them. */

@@ -15,6 +15,7 @@
  */
 #include "broker/groups.h"
 
+#include <stdatomic.h>
 #include <inttypes.h>
 #include <limits.h>
 
@@ -29,7 +30,7 @@ enum { RETRY_QUEUES_MAX = 65536, DEFAULT_RETRY_TIMES = 16 };
 struct groups {
     struct env env;
     struct named_table table;
-    bool auto_create;
+    _Atomic bool auto_create;
     char path[FS_PATH_BYTES];
 };
 
@@ -250,6 +251,11 @@ enum tern_code groups_create(const struct env *env, const char *path, bool auto_
     }
     *out = groups;
     return TERN_OK;
+}
+
+void groups_set_auto_create(struct groups *groups, bool auto_create)
+{
+    atomic_store(&groups->auto_create, auto_create);
 }
 
 void groups_destroy(struct groups *groups)

@@ -42,6 +42,8 @@ MUST_CHECK enum tern_code groups_put(struct groups *groups, const struct group_c
                                      struct tern_error *err);
 MUST_CHECK enum tern_code groups_remove(struct groups *groups, const char *name, size_t len,
                                         struct tern_error *err);
+/* Changes groups_create()'s auto_create. @thread any */
+void groups_set_auto_create(struct groups *groups, bool auto_create);
 bool groups_dirty(struct groups *groups);
 MUST_CHECK enum tern_code groups_persist(struct groups *groups, struct tern_error *err);
 void groups_rollback(struct groups *groups);

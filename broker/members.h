@@ -110,6 +110,15 @@ MUST_CHECK enum tern_code members_snapshot(struct members *members, const char *
 /* Names of all groups with members, sorted, one malloc'ed block. */
 MUST_CHECK enum tern_code members_groups(struct members *members, const char ***groups,
                                          size_t *count);
+/* A client of a producer group; as member_info, one block for all. */
+struct producer_info {
+    const char *group, *client_id, *language, *version;
+    struct host remote;
+    int64_t heartbeat_age_ms;
+};
+/* Clients of this producer group, NULL: of all; sorted by group and client id, free(). */
+MUST_CHECK enum tern_code members_producers(struct members *members, const char *group,
+                                            struct producer_info **out, size_t *count);
 uint32_t members_count(struct members *members);
 
 #endif

@@ -225,7 +225,7 @@ static enum tern_code topic_table_fill(struct broker *broker, struct topic_table
     if (!table->configs || !table->topics || !table->pointers)
         return TERN_NO_MEMORY;
     for (size_t i = 0; i < table->count; i++) {
-        fill_topics(&table->topics[i], &table->configs[i], broker->config.broker_permission);
+        fill_topics(&table->topics[i], &table->configs[i], broker->live.broker_permission);
         table->pointers[i] = &table->topics[i];
     }
     return TERN_OK;

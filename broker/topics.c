@@ -194,6 +194,13 @@ enum tern_code topics_put(struct topics *topics, const struct topic_config *conf
     return topics_put_internal(topics, config, err);
 }
 
+void topics_touch(struct topics *topics)
+{
+    lock_acquire(&topics->table.lock);
+    named_table_changed(&topics->table);
+    lock_release(&topics->table.lock);
+}
+
 enum tern_code topics_remove(struct topics *topics, const char *name, size_t len,
                              struct tern_error *err)
 {

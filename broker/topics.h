@@ -61,6 +61,10 @@ MUST_CHECK enum tern_code topics_put_internal(struct topics *topics,
 MUST_CHECK enum tern_code topics_remove(struct topics *topics, const char *name, size_t len,
                                         struct tern_error *err);
 
+/* A new version though no topic changed: what nameservers are told of them did (brokerPermission).
+ */
+void topics_touch(struct topics *topics);
+
 /* Writes the file when something changed since the last time. @blocks on the disk */
 MUST_CHECK enum tern_code topics_persist(struct topics *topics, struct tern_error *err);
 void topics_rollback(struct topics *topics);

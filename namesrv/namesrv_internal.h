@@ -70,6 +70,7 @@ void handle_delete_topic_route(struct namesrv *ns, struct rpc_request *request);
 void handle_route(struct namesrv *ns, struct rpc_request *request);
 void handle_cluster_info(struct namesrv *ns, struct rpc_request *request);
 void handle_topic_list(struct namesrv *ns, struct rpc_request *request);
+void handle_config(struct namesrv *ns, struct rpc_request *request);
 void handle_kv(struct namesrv *ns, struct rpc_request *request);
 
 /*

@@ -18,6 +18,7 @@ static const struct {
     {TERN__WIRE__REQUEST__BODY_WIPE_WRITE_PERM, handle_wipe_write_perm},
     {TERN__WIRE__REQUEST__BODY_KV, handle_kv},
     {TERN__WIRE__REQUEST__BODY_DELETE_TOPIC_ROUTE, handle_delete_topic_route},
+    {TERN__WIRE__REQUEST__BODY_BROKER_CONFIG, handle_config},
 };
 
 void namesrv_on_request(void *arg, struct rpc_request *request)

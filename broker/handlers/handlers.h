@@ -55,9 +55,18 @@ void handle_list_groups(struct broker *broker, struct rpc_request *request);
 void handle_consume_stats(struct broker *broker, struct rpc_request *request);
 /* status.c */
 void handle_broker_status(struct broker *broker, struct rpc_request *request);
-void handle_broker_config(struct broker *broker, struct rpc_request *request);
 void handle_ha_status(struct broker *broker, struct rpc_request *request);
 void handle_force_open(struct broker *broker, struct rpc_request *request);
 void handle_rejoin(struct broker *broker, struct rpc_request *request);
+/* admin_config.c */
+void handle_broker_config(struct broker *broker, struct rpc_request *request);
+void handle_update_broker_config(struct broker *broker, struct rpc_request *request);
+/* admin_producers.c */
+void handle_producer_connection(struct broker *broker, struct rpc_request *request);
+/* admin_clone.c */
+void handle_clone_offsets(struct broker *broker, struct rpc_request *request);
+/* admin_store.c */
+void handle_clean(struct broker *broker, struct rpc_request *request);
+void handle_read_queue(struct broker *broker, struct rpc_request *request);
 
 #endif

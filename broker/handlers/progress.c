@@ -27,6 +27,7 @@
 #include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
 #include "broker/handlers/checks.h"
+#include "broker/handlers/progress.h"
 #include "broker/set_tables.h"
 
 enum { COMMITS_MAX = 10000, ANSWER_PERCENT = 90 /* of the sender's patience */ };
@@ -225,9 +226,8 @@ static void answer_commits(struct commits *commits)
     rpc_reply(commits->request, &response, 0);
 }
 
-/* Answers a wait that did not end well: what was changed stays changed here. */
-static void answer_unconfirmed(struct broker *broker, struct rpc_request *request,
-                               enum tern_code code, const char *what)
+void progress_answer_unconfirmed(struct broker *broker, struct rpc_request *request,
+                                 enum tern_code code, const char *what)
 {
     if (code == TERN_TIMEOUT)
         rpc_reply_error(request, TERN_FLUSH_SLAVE_TIMEOUT,
@@ -245,14 +245,13 @@ static void on_commits_seen(struct ack_entry *entry, enum tern_code code)
 {
     struct commits *commits = (struct commits *)entry;
     if (code)
-        answer_unconfirmed(commits->broker, commits->request, code, "commit");
+        progress_answer_unconfirmed(commits->broker, commits->request, code, "commit");
     else
         answer_commits(commits);
 }
 
-/* Calls entry->done when the others have all changes up to now, or it is too late. */
-static void wait_for_others(struct broker *broker, const struct rpc_request *request,
-                            struct ack_entry *entry)
+void progress_wait_for_others(struct broker *broker, const struct rpc_request *request,
+                              struct ack_entry *entry)
 {
     if (!broker->ha || !broker->commits) {
         entry->done(entry, TERN_OK);
@@ -313,7 +312,7 @@ void handle_commit_offset(struct broker *broker, struct rpc_request *request)
             commits->err = err;
         }
     }
-    wait_for_others(broker, request, &commits->entry);
+    progress_wait_for_others(broker, request, &commits->entry);
 }
 
 /* ---- reset ---- */
@@ -448,16 +447,16 @@ static enum tern_code reset_plan(struct reset *reset, struct tern_error *err)
     return TERN_OK;
 }
 
-static void tell_members(struct reset *reset)
+void progress_tell_members(struct broker *broker, const char *group, const char *topic)
 {
     const char **ids;
     size_t count;
-    enum tern_code code = members_of(reset->broker->members, reset->group, &ids, &count);
+    enum tern_code code = members_of(broker->members, group, &ids, &count);
     if (code)
-        log_warn(reset->broker->env.log, "reset_not_told", "group=%s cause=\"%s\"", reset->group,
+        log_warn(broker->env.log, "reset_not_told", "group=%s cause=\"%s\"", group,
                  tern_code_text(code));
     for (size_t i = 0; i < count; i++)
-        events_post_offset_reset(reset->broker->events, ids[i], reset->group, reset->topic);
+        events_post_offset_reset(broker->events, ids[i], group, topic);
     free(ids);
 }
 
@@ -483,7 +482,7 @@ static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)
         if (code)
             error_prefix(err, code, "the reset is in effect, but not durable");
     }
-    tell_members(reset);
+    progress_tell_members(broker, reset->group, reset->topic);
     return code;
 }
 
@@ -493,7 +492,7 @@ static void answer_reset(struct ack_entry *entry, enum tern_code code)
     Tern__Wire__ResetOffsetResponse body = TERN__WIRE__RESET_OFFSET_RESPONSE__INIT;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     if (code) {
-        answer_unconfirmed(reset->broker, reset->request, code, "reset");
+        progress_answer_unconfirmed(reset->broker, reset->request, code, "reset");
         return;
     }
     body.queues = reset->pointers;
@@ -526,7 +525,7 @@ static void run_reset(struct broker *broker, struct rpc_request *request)
     else if (reset->wanted->dry_run)
         answer_reset(&reset->entry, TERN_OK);
     else
-        wait_for_others(broker, request, &reset->entry);
+        progress_wait_for_others(broker, request, &reset->entry);
 }
 
 void handle_reset_offset(struct broker *broker, struct rpc_request *request)

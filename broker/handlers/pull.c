@@ -255,12 +255,12 @@ static enum tern_code get(struct pull *pull, bool nowait, struct store_get_resul
 
 static int64_t suspend_ms(const struct pull *pull)
 {
-    const struct broker_config *config = &pull->broker->config;
+    const struct live_config *live = &pull->broker->live;
     int64_t asked = pull->request->header->pull->suspend_timeout_ms;
     int64_t patience_ms =
         (pull->request->deadline_ns - pull->request->received_ns) / 1000000 * 9 / 10;
-    if (asked > 0 && !config->long_polling_enable)
-        asked = config->short_polling_ms;
+    if (asked > 0 && !live->long_polling_enable)
+        asked = live->short_polling_ms;
     return asked < patience_ms ? asked
                                : patience_ms; /* never beyond what the client waits (OF-18) */
 }

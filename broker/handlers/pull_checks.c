@@ -19,10 +19,12 @@ static bool check_group(struct pull *pull)
     const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
     struct tern_error err = {.text = ""};
 
-    if (!(broker->config.broker_permission & PERM_READ)) {
+    int64_t permission =
+        atomic_load_explicit(&broker->live.broker_permission, memory_order_relaxed);
+    if (!(permission & PERM_READ)) {
         pull_refuse(pull, TERN_NO_PERMISSION,
                     "broker %s does not serve pulls (brokerPermission %" PRId64 ")",
-                    broker->config.broker_name, broker->config.broker_permission);
+                    broker->config.broker_name, permission);
         return false;
     }
     char text[256];

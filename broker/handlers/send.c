@@ -222,8 +222,8 @@ static void on_acknowledged(struct ack_entry *ack, enum tern_code code)
 static int64_t answer_deadline_ns(const struct send *send)
 {
     const struct rpc_request *request = send->request;
-    int64_t own = clock_mono_ns(send->broker->env.clock) +
-                  ms_to_ns(send->broker->config.sync_flush_timeout_ms);
+    int64_t own =
+        clock_mono_ns(send->broker->env.clock) + ms_to_ns(send->broker->live.sync_flush_timeout_ms);
     int64_t patience = request->deadline_ns - (request->deadline_ns - request->received_ns) / 10;
     return own < patience ? own : patience;
 }

@@ -62,6 +62,34 @@ static void add_histogram(struct entries *entries, const char *name, const struc
     }
 }
 
+static void add_three(struct entries *entries, const char *key, const double rates[RATE_WINDOWS])
+{
+    add(entries, key, "%.2f %.2f %.2f", rates[0], rates[1], rates[2]);
+}
+
+/* RocketMQ's rates over 10 s, 60 s and 600 s, and totals at the beginning of days. */
+static void add_rates(struct entries *entries, struct broker *broker, const struct store_status *s)
+{
+    struct rates_view view;
+    struct rates_counts now = {(int64_t)s->append_records, (int64_t)s->get_found,
+                               (int64_t)s->get_missed, (int64_t)s->get_messages};
+    double total[RATE_WINDOWS];
+    rates_view(&broker->rates, clock_mono_ns(broker->env.clock), &now, &view);
+    for (int i = 0; i < RATE_WINDOWS; i++)
+        total[i] = view.found[i] + view.missed[i];
+    add_three(entries, "putTps", view.put);
+    add_three(entries, "getFoundTps", view.found);
+    add_three(entries, "getMissTps", view.missed);
+    add_three(entries, "getTotalTps", total);
+    add_three(entries, "getTransferedTps", view.delivered);
+    add_number(entries, "msgPutTotalYesterdayMorning", view.yesterday.put);
+    add_number(entries, "msgPutTotalTodayMorning", view.morning.put);
+    add_number(entries, "msgPutTotalTodayNow", now.put);
+    add_number(entries, "msgGetTotalYesterdayMorning", view.yesterday.delivered);
+    add_number(entries, "msgGetTotalTodayMorning", view.morning.delivered);
+    add_number(entries, "msgGetTotalTodayNow", now.delivered);
+}
+
 static void add_store(struct entries *entries, struct broker *broker)
 {
     struct store_status s;
@@ -93,6 +121,7 @@ static void add_store(struct entries *entries, struct broker *broker)
     add_number(entries, "flushTimesTotal", (int64_t)s.flushes);
     add_number(entries, "segmentsExpired", (int64_t)s.segments_expired);
     add_number(entries, "consumeQueues", s.queues);
+    add_rates(entries, broker, &s);
     add_histogram(entries, "stageAppendWait", s.append_wait_ns);
     add_histogram(entries, "stageWrite", s.write_ns);
     add_histogram(entries, "stageFlush", s.flush_ns);
@@ -176,34 +205,6 @@ void handle_broker_status(struct broker *broker, struct rpc_request *request)
     body.n_entries = entries->count;
     response.body_case = TERN__WIRE__RESPONSE__BODY_BROKER_STATUS;
     response.broker_status = &body;
-    rpc_reply(request, &response, 0);
-}
-
-void handle_broker_config(struct broker *broker, struct rpc_request *request)
-{
-    struct entries *entries = rpc_request_alloc(request, sizeof *entries);
-    Tern__Wire__BrokerConfigResponse body = TERN__WIRE__BROKER_CONFIG_RESPONSE__INIT;
-    TernResponse response = TERN__WIRE__RESPONSE__INIT;
-    if (entries) {
-        *entries = (struct entries){.arena = rpc_request_arena(request)};
-        for (size_t i = 0; i < broker_config_table.count; i++) {
-            const struct config_row *row = &broker_config_table.rows[i];
-            char value[VALUE_BYTES];
-            if (row->refused)
-                continue;
-            config_format_value(row, &broker->config, value, sizeof value);
-            add(entries, row->key, "%s", value);
-        }
-    }
-    if (!entries || entries->failed) {
-        rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the configuration");
-        return;
-    }
-    qsort(entries->pointers, entries->count, sizeof entries->pointers[0], by_key);
-    body.entries = entries->pointers;
-    body.n_entries = entries->count;
-    response.body_case = TERN__WIRE__RESPONSE__BODY_BROKER_CONFIG;
-    response.broker_config = &body;
     rpc_reply(request, &response, 0);
 }
 

@@ -44,7 +44,10 @@ enum pressure { PRESSURE_NONE, PRESSURE_BY_AGE, PRESSURE_WHATEVER };
 
 struct retention {
     const struct env *env;
-    struct retention_options options;
+    struct retention_options options; /* but for what stands in the fields that follow */
+    _Atomic int64_t retention_ms;     /* these change while the tasks run */
+    _Atomic uint32_t delete_hours;
+    _Atomic double max_used_ratio, clean_ratio, warning_ratio;
     char log_dir[FS_PATH_BYTES];
     char queue_dir[FS_PATH_BYTES];
     struct task *disk_task;
@@ -76,12 +79,12 @@ static void look_at_disks(struct retention *r)
     double queue_ratio = used_ratio(r, r->queue_dir);
     double ratio = log_ratio > queue_ratio ? log_ratio : queue_ratio;
     enum pressure pressure = PRESSURE_NONE;
-    if (ratio > r->options.clean_ratio)
+    if (ratio > r->clean_ratio)
         pressure = PRESSURE_WHATEVER;
-    else if (ratio > r->options.max_used_ratio || log_ratio < 0 || queue_ratio < 0)
+    else if (ratio > r->max_used_ratio || log_ratio < 0 || queue_ratio < 0)
         pressure = PRESSURE_BY_AGE;
     atomic_store(&r->pressure, (int)pressure);
-    gate_set_disk(r->options.gate, ratio > r->options.warning_ratio, ratio);
+    gate_set_disk(r->options.gate, ratio > r->warning_ratio, ratio);
 }
 
 /* @thread the disk task's */
@@ -104,7 +107,7 @@ static bool is_delete_hour(const struct retention *r)
 {
     time_t now = (time_t)(clock_wall_ms(r->env->clock) / 1000);
     struct tm local;
-    return localtime_r(&now, &local) && (r->options.delete_hours >> local.tm_hour & 1);
+    return localtime_r(&now, &local) && (r->delete_hours >> local.tm_hour & 1);
 }
 
 /* Whether a segment has not been written for retention_ms. */
@@ -116,7 +119,7 @@ static bool is_old(const struct retention *r, const struct segment *segment)
     segment_name(name, segment->base);
     if (fs_join(path, r->log_dir, name) || fs_stat(r->env->fs, path, &stat))
         return false;
-    return stat.mtime_ms + r->options.retention_ms <= clock_wall_ms(r->env->clock);
+    return stat.mtime_ms + r->retention_ms <= clock_wall_ms(r->env->clock);
 }
 
 /* Whether the queues of everything before `end` are on the disk. @thread whoever has `busy` */
@@ -233,6 +236,30 @@ int retention_expire_now(struct retention *r)
     return gone;
 }
 
+enum tern_code retention_clean_queues(struct retention *r, struct tern_error *err)
+{
+    retention_hold(r);
+    int64_t min = commit_log_min(r->options.log);
+    enum tern_code code = queue_table_expire(r->options.queues, min, err);
+    if (!code && r->options.index)
+        code = index_service_expire(r->options.index, min, err);
+    turn_release(&r->busy);
+    return code;
+}
+
+void retention_set_limits(struct retention *r, const struct store_limits *limits)
+{
+    r->retention_ms = limits->retention_ms;
+    r->delete_hours = limits->delete_hours;
+    r->max_used_ratio = limits->disk_max_used_ratio;
+    r->clean_ratio = limits->disk_clean_ratio;
+    r->warning_ratio = limits->disk_warning_ratio;
+    if (r->disk_task)
+        task_wake(r->disk_task);
+    if (r->clean_task)
+        task_wake(r->clean_task);
+}
+
 void retention_hold(struct retention *r)
 {
     turn_wait(&r->busy, r->env);
@@ -258,6 +285,11 @@ enum tern_code retention_create(const struct env *env, const struct retention_op
         return TERN_NO_MEMORY;
     r->env = env;
     r->options = *options;
+    retention_set_limits(r, &(struct store_limits){.retention_ms = options->retention_ms,
+                                                   .delete_hours = options->delete_hours,
+                                                   .disk_max_used_ratio = options->max_used_ratio,
+                                                   .disk_clean_ratio = options->clean_ratio,
+                                                   .disk_warning_ratio = options->warning_ratio});
     enum tern_code code = fs_join(r->log_dir, options->root, "commitlog");
     if (!code)
         code = fs_join(r->queue_dir, options->root, "consumequeue");

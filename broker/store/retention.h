@@ -48,6 +48,12 @@ int retention_expire_now(struct retention *retention);
 void retention_hold(struct retention *retention);
 void retention_let_go(struct retention *retention);
 
+/* Queues and index follow the log's minimum; waits for a round under way. @blocks on the disk */
+MUST_CHECK enum tern_code retention_clean_queues(struct retention *retention,
+                                                 struct tern_error *err);
+/* For the next look at the disks and the next round, which come at once. @thread any */
+void retention_set_limits(struct retention *retention, const struct store_limits *limits);
+
 /* Segments removed since the start. */
 uint64_t retention_expired(const struct retention *retention);
 

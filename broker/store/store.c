@@ -214,6 +214,8 @@ enum tern_code store_open(const struct env *env, const struct store_options *opt
     store->env_copy = *env;
     store->env = &store->env_copy;
     store->options = *options;
+    struct store_limits limits = store_limits_of(options);
+    store_set_read_limits(store, &limits);
     enum tern_code code = store_options_check(store, err);
     gate_init(&store->gate, store->env, &options->observer);
     if (!code)

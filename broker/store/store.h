@@ -383,6 +383,7 @@ struct store_status {
     bool disk_full, latched;
     uint64_t append_requests, append_records, append_bytes, append_failed;
     uint64_t get_found, get_missed, get_again; /* again: went to the cold lane */
+    uint64_t get_messages;                     /* given out */
     uint64_t flushes;
     uint64_t segments_expired;
     const struct histogram *append_wait_ns; /* joining the queue to written */
@@ -417,6 +418,38 @@ MUST_CHECK enum tern_code store_delete_topic(struct store *store, const char *to
 
 /* Expires segments now as if it were deleteWhen; returns how many went. */
 int store_expire_now(struct store *store);
+/* Queues and index follow the log's minimum once more: what a crash or an error left goes. A round
+ * of expiry under way is waited for. @blocks on the disk */
+MUST_CHECK enum tern_code store_clean_queues(struct store *store, struct tern_error *err);
+
+/* What may change while the store runs; meaning and ranges as in struct store_options. */
+struct store_limits {
+    int64_t retention_ms;
+    uint32_t delete_hours;
+    double disk_max_used_ratio, disk_clean_ratio, disk_warning_ratio;
+    int64_t memory_window_bytes;
+    uint32_t memory_count, disk_count, memory_bytes, disk_bytes;
+};
+struct store_limits store_limits_of(const struct store_options *options);
+/* In effect for the next get and the next round of expiry. @thread any */
+void store_set_limits(struct store *store, const struct store_limits *limits);
+
+/* A consume queue's unit as it stands there. */
+struct store_unit {
+    int64_t phys_off;
+    int32_t size;
+    int64_t tags_code;
+};
+/*
+ * Up to `count` units from `offset` on, which is raised to the queue's minimum; *first is where
+ * they begin, *got may be less, 0 at the end. TERN_NOT_FOUND: there is no such queue. @blocks on
+ * the disk
+ */
+MUST_CHECK enum tern_code store_read_units(struct store *store, const char *topic, int32_t queue_id,
+                                           int64_t offset, struct store_unit *units, uint32_t count,
+                                           int64_t *first, uint32_t *got);
+/* Names of the topics that have queues, sorted, one malloc'ed block (free()); NULL with 0: none. */
+MUST_CHECK enum tern_code store_topics(struct store *store, const char ***names, size_t *count);
 
 /* Latches the store read-only; used by the store itself and by tests. */
 void store_latch(struct store *store, enum tern_code code, const char *text);

@@ -89,7 +89,7 @@ static size_t record_max(const struct store *store)
 
 static bool is_full(const struct scan *scan, uint32_t size, bool in_disk)
 {
-    const struct store_options *o = &scan->store->options;
+    const struct read_limits *o = &scan->store->limits;
     if (scan->count == 0)
         return false;
     if (scan->count >= scan->get->max_count || scan->count >= PLAN_MAX)
@@ -176,7 +176,7 @@ static enum tern_code look_at(struct scan *scan, const struct queue_unit *unit, 
         nothing_yet(scan, GET_MESSAGE_WAS_REMOVING); /* expired, filler, or not mended */
         return TERN_OK;
     }
-    bool in_disk = scan->log_end - unit->phys_off > scan->store->options.memory_window_bytes;
+    bool in_disk = scan->log_end - unit->phys_off > scan->store->limits.memory_window_bytes;
     *stop = scan->full = is_full(scan, size, in_disk);
     if (*stop) {
         scan->stop_end = unit->phys_off + unit->size;
@@ -420,7 +420,7 @@ static enum tern_code get_inside(struct scan *scan)
     if (scan->count > 0)
         code = scan->plan ? read_planned(scan) : deliver_kept(scan);
     result->next_off = get->offset + result->scanned;
-    result->beyond_memory = scan->log_end - scan->pulling > store->options.memory_window_bytes;
+    result->beyond_memory = scan->log_end - scan->pulling > store->limits.memory_window_bytes;
     if (!code && result->beyond_memory)
         result->want_end = wanted_end(scan);
     return code;
@@ -458,6 +458,8 @@ enum tern_code store_get(struct store *store, const struct store_get *get,
     else
         counter_add(result->status == GET_FOUND && !code ? &store->get_found : &store->get_missed,
                     1);
+    if (code == TERN_OK && result->count)
+        counter_add(&store->get_messages, result->count);
     return code;
 }
 

@@ -31,10 +31,17 @@ struct preparer;
 struct queue_flusher;
 struct retention;
 
+/* Limits of a get that store_set_limits() changes; read without a lock, each by itself. */
+struct read_limits {
+    _Atomic int64_t memory_window_bytes;
+    _Atomic uint32_t memory_count, disk_count, memory_bytes, disk_bytes;
+};
+
 struct store {
     const struct env *env; /* points to env_copy, so that the caller's struct may go */
     struct env env_copy;
     struct store_options options; /* root_dir points to root */
+    struct read_limits limits;    /* what of them may change */
     char root[FS_PATH_BYTES];
 
     struct commit_log *log;
@@ -59,7 +66,10 @@ struct store {
     bool log_was_missing;  /* there was no segment at all */
     struct cut_intent cut; /* as found at the start, and finished by it */
 
-    _Atomic uint64_t get_found, get_missed, get_again; /* counted by store_get() */
+    _Atomic uint64_t get_found, get_missed, get_again, get_messages; /* by store_get() */
 };
+
+/* store_live.c: takes them from the options. */
+void store_set_read_limits(struct store *store, const struct store_limits *limits);
 
 #endif

@@ -67,6 +67,7 @@ void store_status(struct store *store, struct store_status *out)
     out->disk_full = atomic_load(&store->gate.disk_full);
     out->latched = gate_latched(&store->gate);
     out->get_found = counter_get(&store->get_found);
+    out->get_messages = counter_get(&store->get_messages);
     out->get_missed = counter_get(&store->get_missed);
     out->get_again = counter_get(&store->get_again);
     out->queues = queue_table_count(store->queues);

@@ -1,36 +1,131 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
-    local word=${COMP_WORDS[COMP_CWORD]}
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset rejoin resetOffsetByTime sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "help addWritePerm brokerStatus clusterList consumeMessage consumerConnection consumerProgress deleteKvConfig deleteSubGroup deleteTopic forceOpen getBrokerConfig getKvConfig haStatus queryMsgById queryMsgByKey queryMsgByOffset rejoin sendMessage topicList topicRoute topicStatus updateKvConfig updateSubGroup updateTopic wipeWritePerm" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
     fi
     case ${COMP_WORDS[1]} in
-    addWritePerm) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerName" -- "$word") ;;
-    brokerStatus) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerAddr --brokerId --clusterName" -- "$word") ;;
-    clusterList) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --clusterName" -- "$word") ;;
-    consumeMessage) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --consumerGroup --expr --sql --from --count --idle-exit --body-only --brokerName --queueId --offset" -- "$word") ;;
-    consumerConnection) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --consumerGroup --brokerAddr --clusterName" -- "$word") ;;
-    consumerProgress) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --groupName --topic" -- "$word") ;;
-    deleteKvConfig) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --namespace --key" -- "$word") ;;
-    deleteSubGroup) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --groupName --brokerAddr --clusterName --removeOffset" -- "$word") ;;
-    deleteTopic) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --clusterName" -- "$word") ;;
-    forceOpen) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerName --address --discard-slave --yes" -- "$word") ;;
-    getBrokerConfig) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerAddr --clusterName" -- "$word") ;;
-    getKvConfig) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --namespace --key" -- "$word") ;;
-    haStatus) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerName --clusterName" -- "$word") ;;
-    queryMsgById) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --msgId" -- "$word") ;;
-    queryMsgByKey) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --msgKey --beginTimestamp --endTimestamp --maxNum" -- "$word") ;;
-    queryMsgByOffset) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --brokerName --queueId --offset" -- "$word") ;;
-    rejoin) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerName --brokerId --address --yes" -- "$word") ;;
-    sendMessage) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --brokerName --qid" -- "$word") ;;
-    topicList) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --clusterName" -- "$word") ;;
-    topicRoute) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --list" -- "$word") ;;
-    topicStatus) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic" -- "$word") ;;
-    updateKvConfig) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --namespace --key --value" -- "$word") ;;
-    updateSubGroup) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --groupName --brokerAddr --clusterName --consumeEnable --consumeFromMinEnable --consumeBroadcastEnable --retryQueueNums --retryMaxTimes --brokerId --whichBrokerWhenConsumeSlowly --notifyConsumerIdsChanged" -- "$word") ;;
-    updateTopic) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --topic --brokerAddr --clusterName --readQueueNums --writeQueueNums --perm" -- "$word") ;;
-    wipeWritePerm) mapfile -t COMPREPLY < <(compgen -W "--namesrvAddr --json --help --brokerName" -- "$word") ;;
+    help)
+        [ "$COMP_CWORD" -eq 2 ] &&
+            mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
+        return ;;
+    addWritePerm)
+        options="--namesrvAddr --json --help --brokerName" ;;
+    allocateMQ)
+        options="--namesrvAddr --json --help --topic --ipList" ;;
+    brokerConsumeStats)
+        case $before in -o|--order) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --brokerAddr --level --timeoutMillis --order" ;;
+    brokerStatus)
+        options="--namesrvAddr --json --help --brokerAddr --brokerId --clusterName" ;;
+    checkMsgSendRT)
+        options="--namesrvAddr --json --help --topic --amount --size" ;;
+    cleanExpiredCQ)
+        options="--namesrvAddr --json --help --brokerAddr --clusterName" ;;
+    cleanUnusedTopic)
+        options="--namesrvAddr --json --help --brokerAddr --clusterName" ;;
+    cloneGroupOffset)
+        options="--namesrvAddr --json --help --srcGroup --destGroup --topic --offline --dry-run" ;;
+    clusterList)
+        options="--namesrvAddr --json --help --clusterName --moreStats --interval" ;;
+    clusterRT)
+        case $before in -p|--printLog) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --amount --size --cluster --printLog --machineRoom --interval" ;;
+    consumeMessage)
+        options="--namesrvAddr --json --help --topic --consumerGroup --expr --sql --from --count --idle-exit --body-only --brokerName --queueId --offset" ;;
+    consumerConnection)
+        options="--namesrvAddr --json --help --consumerGroup --brokerAddr --clusterName" ;;
+    consumerProgress)
+        options="--namesrvAddr --json --help --groupName --topic" ;;
+    consumerStatus)
+        options="--namesrvAddr --json --help --consumerGroup --clientId --brokerAddr --clusterName" ;;
+    deleteExpiredCommitLog)
+        options="--namesrvAddr --json --help --brokerAddr --clusterName" ;;
+    deleteKvConfig)
+        options="--namesrvAddr --json --help --namespace --key" ;;
+    deleteSubGroup)
+        case $before in -r|--removeOffset) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --removeOffset" ;;
+    deleteTopic)
+        options="--namesrvAddr --json --help --topic --clusterName" ;;
+    exportConfigs)
+        case $before in -f|--filePath) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --clusterName --filePath" ;;
+    exportMetadata)
+        case $before in -f|--filePath) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --brokerAddr --clusterName --filePath --topic --subscriptionGroup --specialTopic" ;;
+    exportMetrics)
+        case $before in -f|--filePath) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --clusterName --filePath" ;;
+    forceOpen)
+        options="--namesrvAddr --json --help --brokerName --address --discard-slave --yes" ;;
+    getBrokerConfig)
+        options="--namesrvAddr --json --help --brokerAddr --clusterName" ;;
+    getConsumerConfig)
+        options="--namesrvAddr --json --help --groupName" ;;
+    getKvConfig)
+        options="--namesrvAddr --json --help --namespace --key" ;;
+    getNamesrvConfig)
+        options="--namesrvAddr --json --help" ;;
+    haStatus)
+        options="--namesrvAddr --json --help --brokerName --clusterName" ;;
+    printMsg)
+        case $before in -d|--printBody) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --topic --subExpression --beginTimestamp --endTimestamp --charsetName --printBody" ;;
+    printMsgByQueue)
+        case $before in -p|--printMsg|-f|--calculate|-d|--printBody) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --topic --brokerName --queueId --printMsg --calculate --subExpression --beginTimestamp --endTimestamp --charsetName --printBody" ;;
+    producer)
+        options="--namesrvAddr --json --help --brokerAddr" ;;
+    producerConnection)
+        options="--namesrvAddr --json --help --producerGroup --topic" ;;
+    queryCq)
+        options="--namesrvAddr --json --help --topic --queue --index --count --broker --consumer" ;;
+    queryMsgById)
+        options="--namesrvAddr --json --help --msgId" ;;
+    queryMsgByKey)
+        options="--namesrvAddr --json --help --topic --msgKey --beginTimestamp --endTimestamp --maxNum" ;;
+    queryMsgByOffset)
+        options="--namesrvAddr --json --help --topic --brokerName --queueId --offset" ;;
+    rejoin)
+        options="--namesrvAddr --json --help --brokerName --brokerId --address --yes" ;;
+    resetOffsetByTime)
+        case $before in -f|--force) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --group --topic --timestamp --offset --brokerName --queueId --force --cplus --dry-run" ;;
+    sendMessage)
+        case $before in --file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --brokerName --qid" ;;
+    sendMsgStatus)
+        options="--namesrvAddr --json --help --brokerName --messageSize --count" ;;
+    skipAccumulatedMessage)
+        case $before in -f|--force) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --group --topic --force --dry-run" ;;
+    statsAll)
+        options="--namesrvAddr --json --help --activeTopic --topic" ;;
+    topicClusterList)
+        options="--namesrvAddr --json --help --topic" ;;
+    topicList)
+        options="--namesrvAddr --json --help --clusterName" ;;
+    topicRoute)
+        options="--namesrvAddr --json --help --topic --list" ;;
+    topicStatus)
+        options="--namesrvAddr --json --help --topic" ;;
+    updateBrokerConfig)
+        options="--namesrvAddr --json --help --brokerAddr --clusterName --key --value" ;;
+    updateKvConfig)
+        options="--namesrvAddr --json --help --namespace --key --value" ;;
+    updateSubGroup)
+        case $before in -s|--consumeEnable|-m|--consumeFromMinEnable|-d|--consumeBroadcastEnable|-a|--notifyConsumerIdsChanged) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --consumeEnable --consumeFromMinEnable --consumeBroadcastEnable --retryQueueNums --retryMaxTimes --brokerId --whichBrokerWhenConsumeSlowly --notifyConsumerIdsChanged" ;;
+    updateTopic)
+        options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --readQueueNums --writeQueueNums --perm" ;;
+    updateTopicPerm)
+        options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --perm" ;;
+    wipeWritePerm)
+        options="--namesrvAddr --json --help --brokerName" ;;
     esac
+    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
 }
 complete -o default -F _mqadmin mqadmin

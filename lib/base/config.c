@@ -127,6 +127,31 @@ enum tern_code config_set(const struct config_table *table, void *config, const 
                          strlen(equals + 1), where, err);
 }
 
+enum tern_code config_change(const struct config_table *table, void *config, const char *key,
+                             const char *value, struct tern_error *err)
+{
+    char shown[64];
+    const struct config_row *row = config_find(table, key, strlen(key));
+    if (row && !row->refused && !row->live)
+        return error_set(err, TERN_INVALID,
+                         "%s cannot be changed while %s runs: set it in its file and restart it",
+                         row->key, table->program);
+    struct tern_error cause = {.text = ""};
+    enum tern_code code =
+        config_assign(table, config, key, strlen(key), value, strlen(value), "request", &cause);
+    if (code != TERN_CONFIG)
+        return code;
+    return error_set(err, TERN_INVALID, "%s; the value was \"%s\"", cause.text,
+                     config_show(value, strlen(value), shown));
+}
+
+void config_show_value(const struct config_row *row, const void *config, char *out, size_t size)
+{
+    config_format_value(row, config, out, size);
+    if (row->secret && out[0])
+        snprintf(out, size, "******");
+}
+
 void config_print(const struct config_table *table, const void *config, FILE *out)
 {
     char value[CONFIG_VALUE_TEXT_BYTES];

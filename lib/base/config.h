@@ -33,6 +33,7 @@ struct config_row {
     const char *choices;   /* ENUM: "A|B|C" */
     int64_t plain_unit_ms; /* DURATION: unit of a bare number, RocketMQ's for this key; 0: ms */
     bool live;             /* may be changed at run time by updateBrokerConfig */
+    bool secret;           /* its value is never shown to who asks from outside */
     const char *refused;   /* not offered: this text says why and what to use instead; else NULL */
     const char *help;      /* one sentence for the reference */
 };
@@ -61,5 +62,20 @@ void config_print(const struct config_table *table, const void *config, FILE *ou
 void config_print_reference(const struct config_table *table, FILE *out);
 /* One value as text, as config_print shows it. */
 void config_format_value(const struct config_row *row, const void *config, char *out, size_t size);
+
+/* The same for whoever asks from outside: a secret that is set is a row of stars. */
+void config_show_value(const struct config_row *row, const void *config, char *out, size_t size);
+
+/* A value's text is at most this, with its end: an escaped string is the longest. */
+enum { CONFIG_VALUE_TEXT_BYTES = 4 * CONFIG_STRING_BYTES };
+
+/* The row of a key, or NULL. */
+const struct config_row *config_find(const struct config_table *table, const char *key, size_t len);
+/*
+ * At run time: sets a live key. TERN_INVALID with key and reason: unknown, not offered, only read
+ * at the start, or a value that is not allowed; then nothing was set.
+ */
+MUST_CHECK enum tern_code config_change(const struct config_table *table, void *config,
+                                        const char *key, const char *value, struct tern_error *err);
 
 #endif

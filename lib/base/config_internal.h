@@ -4,9 +4,6 @@
 
 #include "base/config.h"
 
-/* A value's text form is at most this, with NUL: an escaped string is the longest. */
-enum { CONFIG_VALUE_TEXT_BYTES = 4 * CONFIG_STRING_BYTES };
-
 /* Checks the text and stores it in the row's field; the error says what is allowed, not where. */
 MUST_CHECK enum tern_code config_value_store(const struct config_row *row, void *config,
                                              const char *text, size_t len, struct tern_error *err);
@@ -19,8 +16,6 @@ MUST_CHECK enum tern_code config_assign(const struct config_table *table, void *
                                         const char *key, size_t key_len, const char *value,
                                         size_t value_len, const char *where,
                                         struct tern_error *err);
-/* The row of a key, or NULL. */
-const struct config_row *config_find(const struct config_table *table, const char *key, size_t len);
 /* Text from outside made fit for one line of an error: cut, control characters replaced. */
 const char *config_show(const char *text, size_t len, char out[64]);
 

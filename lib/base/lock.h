@@ -17,6 +17,7 @@
     X(CONSUMER)         /* a push consumer's queues and windows */                                 \
     X(PRODUCER)         /* a producer's per-queue send order */                                    \
     X(NAMESRV)          /* route tables, KV */                                                     \
+    X(BROKER_CONFIG)    /* the configuration in effect */                                          \
     X(BROKER_FILES)     /* one writer of a table's file at a time */                               \
     X(BROKER_TABLES)    /* topics, groups */                                                       \
     X(BROKER_MEMBERS)   /* clients, subscriptions */                                               \

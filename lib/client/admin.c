@@ -201,6 +201,29 @@ enum tern_code admin_update_topic(struct admin *admin, const char *address, cons
     return admin_call_broker(admin, address, &request, NULL, 0, NULL, err);
 }
 
+enum tern_code admin_delete_topic(struct admin *admin, const char *address, const char *topic,
+                                  struct tern_error *err)
+{
+    Tern__Wire__DeleteTopicRequest body = TERN__WIRE__DELETE_TOPIC_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    body.topic = frame_bytes(topic, strlen(topic));
+    request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC;
+    request.delete_topic = &body;
+    return admin_call_broker(admin, address, &request, NULL, 0, NULL, err);
+}
+
+enum tern_code admin_delete_topic_route(struct admin *admin, const char *topic, const char *cluster,
+                                        struct tern_error *err)
+{
+    Tern__Wire__DeleteTopicRouteRequest body = TERN__WIRE__DELETE_TOPIC_ROUTE_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    body.topic = frame_bytes(topic, strlen(topic));
+    body.cluster_name = frame_bytes(cluster, strlen(cluster));
+    request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC_ROUTE;
+    request.delete_topic_route = &body;
+    return admin_call_namesrvs(admin, &request, err);
+}
+
 enum tern_code admin_wait_route(struct admin *admin, const char *topic, size_t brokers,
                                 int64_t timeout_ms, struct tern_error *err)
 {

@@ -52,6 +52,12 @@ MUST_CHECK enum tern_code admin_update_topic(struct admin *admin, const char *ad
                                              const char *topic, int32_t read_queues,
                                              int32_t write_queues, int32_t perm,
                                              struct tern_error *err);
+/* Deletes it at one broker, and from the routes of a cluster at every nameserver. TOPIC_NOT_EXIST.
+ */
+MUST_CHECK enum tern_code admin_delete_topic(struct admin *admin, const char *address,
+                                             const char *topic, struct tern_error *err);
+MUST_CHECK enum tern_code admin_delete_topic_route(struct admin *admin, const char *topic,
+                                                   const char *cluster, struct tern_error *err);
 /* Waits until the nameserver's route shows the topic on `brokers` brokers; TERN_TIMEOUT after
  * timeout_ms. */
 MUST_CHECK enum tern_code admin_wait_route(struct admin *admin, const char *topic, size_t brokers,

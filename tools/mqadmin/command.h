@@ -44,7 +44,14 @@ struct command {
     int (*run)(struct invocation *invocation);
     const char *one_of;  /* letters of which exactly one must be given, e.g. "bc"; NULL: none */
     const char *repeats; /* long name of the option that may come several times */
+    const char *subject; /* under which help lists it; set by commands() */
 };
+
+#define SUBJECT_TOPICS "topics and queues"
+#define SUBJECT_GROUPS "groups and clients"
+#define SUBJECT_MESSAGES "messages"
+#define SUBJECT_CLUSTER "brokers and nameservers"
+#define SUBJECT_REPLICATION "replication"
 
 size_t commands(const struct command **rows);
 
@@ -60,6 +67,12 @@ static inline bool option_given(const struct invocation *invocation, const char 
  */
 bool option_number(const struct invocation *invocation, const char *name, int64_t min, int64_t max,
                    int64_t fallback, int64_t *out);
+/*
+ * A time: "now" (-1), milliseconds since 1970, or yyyy-MM-dd#HH:mm:ss:SSS in local time. false:
+ * said, EXIT_USAGE.
+ */
+bool option_time(const struct invocation *invocation, const char *name, int64_t fallback,
+                 int64_t *wall_ms);
 /* true or false (RocketMQ's values of flags with an argument); absent: fallback. */
 bool option_bool(const struct invocation *invocation, const char *name, bool fallback, bool *out);
 
@@ -98,8 +111,13 @@ bool command_broker_address(struct invocation *invocation, const char *topic, co
 
 /* commands_*.c: the rows of one subject each. */
 extern const struct command topic_commands[], cluster_commands[], group_commands[],
-    message_commands[], pipe_commands[], kv_commands[], ha_commands[];
+    message_commands[], pipe_commands[], kv_commands[], ha_commands[], queue_commands[],
+    config_commands[], clean_commands[], export_commands[], reset_commands[], member_commands[],
+    stats_commands[], print_commands[], probe_commands[], why_commands[];
 extern const size_t topic_command_count, cluster_command_count, group_command_count,
-    message_command_count, pipe_command_count, kv_command_count, ha_command_count;
+    message_command_count, pipe_command_count, kv_command_count, ha_command_count,
+    queue_command_count, config_command_count, clean_command_count, export_command_count,
+    reset_command_count, member_command_count, stats_command_count, print_command_count,
+    probe_command_count, why_command_count;
 
 #endif

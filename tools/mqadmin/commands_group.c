@@ -274,11 +274,29 @@ static bool fill_group(const struct invocation *invocation, Tern__Wire__GroupCon
     return true;
 }
 
+static const char *bool_text(protobuf_c_boolean value)
+{
+    return value ? "true" : "false";
+}
+
+/* RocketMQ's text of what was set. */
+static void print_group_config(const Tern__Wire__GroupConfig *g)
+{
+    printf("SubscriptionGroupConfig [groupName=%.*s, consumeEnable=%s, consumeFromMinEnable=%s, "
+           "consumeBroadcastEnable=%s, retryQueueNums=%" PRId32 ", retryMaxTimes=%" PRId32
+           ", brokerId=%" PRId64 ", whichBrokerWhenConsumeSlowly=%" PRId64
+           ", notifyConsumerIdsChangedEnable=%s]\n",
+           (int)g->name.len, (const char *)g->name.data, bool_text(g->consume_enable),
+           bool_text(g->consume_from_min_enable), bool_text(g->consume_broadcast_enable),
+           g->retry_queues, g->retry_max_times, g->broker_id, g->which_broker_when_consume_slowly,
+           bool_text(g->notify_members_changed));
+}
+
 static int run_update_group(struct invocation *invocation)
 {
     Tern__Wire__GroupConfig config;
     struct admin_broker *brokers;
-    size_t count;
+    size_t count, made = 0;
     int status = EXIT_DONE;
     if (!fill_group(invocation, &config))
         return EXIT_USAGE;
@@ -298,8 +316,40 @@ static int run_update_group(struct invocation *invocation)
         else
             print_done(invocation->json, "create subscription group to %s success.",
                        brokers[i].address);
+        made += code == TERN_OK;
     }
+    if (made > 0 && !invocation->json)
+        print_group_config(&config);
     free(brokers);
+    return status;
+}
+
+/* With -c, as in RocketMQ: %RETRY%group and %DLQ%group go, too, from the brokers and the routes. */
+static int delete_group_topics(struct invocation *invocation, const char *group,
+                               const struct admin_broker *masters, size_t count)
+{
+    static const char *const prefixes[] = {"%RETRY%", "%DLQ%"};
+    const char *cluster = option_value(invocation, "clusterName");
+    int status = EXIT_DONE;
+    for (size_t p = 0; p < sizeof prefixes / sizeof prefixes[0]; p++) {
+        char topic[512];
+        bool deleted = false;
+        snprintf(topic, sizeof topic, "%s%s", prefixes[p], group);
+        for (size_t i = 0; i < count; i++) {
+            struct tern_error err = {.text = ""};
+            enum tern_code code =
+                admin_delete_topic(invocation->admin, masters[i].address, topic, &err);
+            deleted |= code == TERN_OK;
+            if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
+                status = command_fail(invocation, code, &err);
+        }
+        struct tern_error err = {.text = ""};
+        enum tern_code code = admin_delete_topic_route(invocation->admin, topic, cluster, &err);
+        if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
+            status = command_fail(invocation, code, &err);
+        if (deleted && !invocation->json)
+            printf("delete topic [%s] from cluster [%s] success.\n", topic, cluster);
+    }
     return status;
 }
 
@@ -329,6 +379,10 @@ static int run_delete_group(struct invocation *invocation)
         else
             print_done(invocation->json, "delete subscription group [%s] from broker [%s] success.",
                        group, brokers[i].address);
+    }
+    if (option_given(invocation, "clusterName")) {
+        int topics = delete_group_topics(invocation, group, brokers, count);
+        status = topics != EXIT_DONE ? topics : status;
     }
     free(brokers);
     return status;
@@ -380,7 +434,7 @@ const struct command group_commands[] = {
      .run = run_update_group,
      .one_of = "bc"},
     {.name = "deleteSubGroup",
-     .help = "delete a subscription group",
+     .help = "delete a subscription group; with -c its %RETRY% and %DLQ% topics, too",
      .example = "mqadmin deleteSubGroup -c DefaultCluster -g billing -r true",
      .options = {GROUP,
                  BROKER,

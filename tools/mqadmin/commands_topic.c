@@ -75,13 +75,7 @@ static int run_delete_topic(struct invocation *invocation)
         return command_fail(invocation, code, &err);
     count = command_keep_masters(invocation, brokers, count, &status);
     for (size_t i = 0; i < count; i++) {
-        Tern__Wire__DeleteTopicRequest body = TERN__WIRE__DELETE_TOPIC_REQUEST__INIT;
-        TernRequest request = TERN__WIRE__REQUEST__INIT;
-        body.topic = frame_bytes(topic, strlen(topic));
-        request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC;
-        request.delete_topic = &body;
-        code =
-            admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
+        code = admin_delete_topic(invocation->admin, brokers[i].address, topic, &err);
         deleted += code == TERN_OK;
         if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
             status = command_fail(invocation, code, &err);
@@ -89,14 +83,8 @@ static int run_delete_topic(struct invocation *invocation)
     if (code == TERN_TOPIC_NOT_EXIST && deleted == 0 && status == EXIT_DONE)
         status = command_fail(invocation, code, &err); /* else an earlier try did some of it */
     free(brokers);
-    Tern__Wire__DeleteTopicRouteRequest body = TERN__WIRE__DELETE_TOPIC_ROUTE_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    body.topic = frame_bytes(topic, strlen(topic));
-    body.cluster_name = frame_bytes(cluster, strlen(cluster));
-    request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_TOPIC_ROUTE;
-    request.delete_topic_route = &body;
     if (status == EXIT_DONE) {
-        code = admin_call_namesrvs(invocation->admin, &request, &err);
+        code = admin_delete_topic_route(invocation->admin, topic, cluster, &err);
         if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
             status = command_fail(invocation, code, &err);
     }

@@ -12,16 +12,20 @@
 #include <tern/tern.h>
 
 #include "tools/mqadmin/command.h"
+#include "tools/mqadmin/help.h"
 
-enum { COMMANDS_MAX = 64, REPEATS_MAX = 256 };
+enum { COMMANDS_MAX = 256, REPEATS_MAX = 256 };
 
 static struct command all_commands[COMMANDS_MAX];
 static size_t command_count;
 
-static void collect(const struct command *rows, size_t count)
+static void collect(const char *subject, const struct command *rows, size_t count)
 {
-    for (size_t i = 0; i < count && command_count < COMMANDS_MAX; i++)
-        all_commands[command_count++] = rows[i];
+    ENSURE(command_count + count <= COMMANDS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        all_commands[command_count] = rows[i];
+        all_commands[command_count++].subject = subject;
+    }
 }
 
 static int by_name(const void *a, const void *b)
@@ -33,13 +37,22 @@ static int by_name(const void *a, const void *b)
 size_t commands(const struct command **rows)
 {
     if (!command_count) {
-        collect(topic_commands, topic_command_count);
-        collect(cluster_commands, cluster_command_count);
-        collect(ha_commands, ha_command_count);
-        collect(group_commands, group_command_count);
-        collect(message_commands, message_command_count);
-        collect(pipe_commands, pipe_command_count);
-        collect(kv_commands, kv_command_count);
+        collect(SUBJECT_TOPICS, topic_commands, topic_command_count);
+        collect(SUBJECT_TOPICS, queue_commands, queue_command_count);
+        collect(SUBJECT_CLUSTER, cluster_commands, cluster_command_count);
+        collect(SUBJECT_CLUSTER, config_commands, config_command_count);
+        collect(SUBJECT_CLUSTER, clean_commands, clean_command_count);
+        collect(SUBJECT_CLUSTER, kv_commands, kv_command_count);
+        collect(SUBJECT_CLUSTER, export_commands, export_command_count);
+        collect(SUBJECT_REPLICATION, ha_commands, ha_command_count);
+        collect(SUBJECT_GROUPS, group_commands, group_command_count);
+        collect(SUBJECT_GROUPS, reset_commands, reset_command_count);
+        collect(SUBJECT_GROUPS, member_commands, member_command_count);
+        collect(SUBJECT_GROUPS, stats_commands, stats_command_count);
+        collect(SUBJECT_MESSAGES, message_commands, message_command_count);
+        collect(SUBJECT_MESSAGES, print_commands, print_command_count);
+        collect(SUBJECT_MESSAGES, pipe_commands, pipe_command_count);
+        collect(SUBJECT_MESSAGES, probe_commands, probe_command_count);
         qsort(all_commands, command_count, sizeof all_commands[0], by_name);
     }
     *rows = all_commands;
@@ -54,86 +67,6 @@ static const struct command *find_command(const char *name)
         if (!strcmp(rows[i].name, name))
             return &rows[i];
     return NULL;
-}
-
-/* ---- help ---- */
-
-static void print_commands(FILE *out)
-{
-    const struct command *rows;
-    size_t count = commands(&rows);
-    fputs("usage: mqadmin COMMAND [options]\n\ncommands:\n", out);
-    for (size_t i = 0; i < count; i++)
-        fprintf(out, "   %-20s %s\n", rows[i].name, rows[i].help);
-    fputs("\nmqadmin help COMMAND shows a command's options. Every command takes -n NAMESRV[;…]\n"
-          "(else NAMESRV_ADDR, else 127.0.0.1:9876), --json and -h.\n"
-          "exit status: 0 done, 1 no or failed, 2 wrong usage, 3 nobody reached in time\n",
-          out);
-}
-
-static void print_command(const struct command *command, FILE *out)
-{
-    fprintf(out, "mqadmin %s: %s\n\noptions:\n", command->name, command->help);
-    for (size_t i = 0; i < OPTIONS_MAX && command->options[i].name; i++) {
-        const struct command_option *o = &command->options[i];
-        char form[80];
-        snprintf(form, sizeof form, "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
-                 o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
-                 o->argument ? " " : "", o->argument ? o->argument : "");
-        fprintf(out, "  %-36s %s%s\n", form, o->help, o->required ? " (required)" : "");
-    }
-    fputs("  -n, --namesrvAddr LIST               nameservers, host:port separated by ';'\n"
-          "      --json                           output for scripts\n",
-          out);
-    if (command->one_of)
-        fprintf(out, "\nexactly one of -%c and -%c is required\n", command->one_of[0],
-                command->one_of[1]);
-    fprintf(out, "\nexample: %s\n", command->example);
-}
-
-/* The reference page and the shell's completion, printed from the rows. */
-
-static void print_reference(void)
-{
-    const struct command *rows;
-    size_t count = commands(&rows);
-    puts("# mqadmin\n\nPrinted from the command table by `mqadmin --reference`. Every command also "
-         "takes\n"
-         "`-n LIST`, `--json` and `-h`.");
-    for (size_t i = 0; i < count; i++) {
-        printf("\n## %s\n\n%s\n\n| option | | |\n| --- | --- | --- |\n", rows[i].name,
-               rows[i].help);
-        for (size_t j = 0; j < OPTIONS_MAX && rows[i].options[j].name; j++) {
-            const struct command_option *o = &rows[i].options[j];
-            char letter[8] = "";
-            if (o->letter)
-                snprintf(letter, sizeof letter, "-%c, ", o->letter);
-            printf("| `%s--%s%s%s` | %s | %s |\n", letter, o->name, o->argument ? " " : "",
-                   o->argument ? o->argument : "", o->required ? "required" : "", o->help);
-        }
-        printf("\n    %s\n", rows[i].example);
-    }
-}
-
-static void print_completion(void)
-{
-    const struct command *rows;
-    size_t count = commands(&rows);
-    printf("# bash completion for mqadmin, printed by: mqadmin --completion\n_mqadmin() {\n"
-           "    local word=${COMP_WORDS[COMP_CWORD]}\n"
-           "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-           "        mapfile -t COMPREPLY < <(compgen -W \"help");
-    for (size_t i = 0; i < count; i++)
-        printf(" %s", rows[i].name);
-    puts("\" -- \"$word\")\n        return\n    fi\n    case ${COMP_WORDS[1]} in");
-    for (size_t i = 0; i < count; i++) {
-        printf("    %s) mapfile -t COMPREPLY < <(compgen -W \"--namesrvAddr --json --help",
-               rows[i].name);
-        for (size_t j = 0; j < OPTIONS_MAX && rows[i].options[j].name; j++)
-            printf(" --%s", rows[i].options[j].name);
-        puts("\" -- \"$word\") ;;");
-    }
-    puts("    esac\n}\ncomplete -o default -F _mqadmin mqadmin");
 }
 
 /* ---- options ---- */
@@ -207,7 +140,7 @@ static int parse(int argc, char **argv, struct invocation *invocation)
         } else if (found == LONG_JSON) {
             invocation->json = true;
         } else if (found == 'h') {
-            print_command(command, stdout);
+            help_command(command, stdout);
             return EXIT_DONE;
         } else {
             return EXIT_USAGE;
@@ -318,7 +251,7 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2 || !strcmp(name, "-h") || !strcmp(name, "--help") ||
         (!strcmp(name, "help") && argc == 2)) {
-        print_commands(argc < 2 ? stderr : stdout);
+        help_commands(argc < 2 ? stderr : stdout);
         return argc < 2 ? EXIT_USAGE : EXIT_DONE;
     }
     if (!strcmp(name, "--version")) {
@@ -327,19 +260,24 @@ int main(int argc, char **argv)
     }
     if (!strcmp(name, "--reference") || !strcmp(name, "--completion")) {
         if (name[2] == 'r')
-            print_reference();
+            help_reference();
         else
-            print_completion();
+            help_completion();
         return EXIT_DONE;
     }
     bool help = !strcmp(name, "help");
     const struct command *command = find_command(help ? argv[2] : name);
+    const char *why_not = command ? NULL : command_not_offered(help ? argv[2] : name);
+    if (why_not) {
+        fprintf(stderr, "mqadmin %s: not offered: %s\n", help ? argv[2] : name, why_not);
+        return EXIT_NO;
+    }
     if (!command) {
         fprintf(stderr, "mqadmin: The sub command %s not exist.\n", help ? argv[2] : name);
         return EXIT_USAGE;
     }
     if (help) {
-        print_command(command, stdout);
+        help_command(command, stdout);
         return EXIT_DONE;
     }
     struct invocation invocation = {.command = command, .repeated = repeated};

@@ -396,6 +396,40 @@ static void the_reference_has_every_key(void **state)
     free(text);
 }
 
+/* ---- at run time ---- */
+
+/* SE-02: only live keys, all others say how they are changed */
+static void live_key_is_changed_and_no_other(void **state)
+{
+    struct tern_error err = {.text = ""};
+    (void)state;
+    config_defaults(&table, &config);
+    assert_ok(config_change(&table, &config, "slaveReadEnable", "false", &err));
+    assert_false(config.flag);
+    assert_int_equal(config_change(&table, &config, "listenPort", "1", &err), TERN_INVALID);
+    assert_non_null(strstr(err.text, "listenPort cannot be changed"));
+    assert_int_equal(config_change(&table, &config, "noSuchKey", "1", &err), TERN_INVALID);
+    assert_non_null(strstr(err.text, "unknown key"));
+    assert_int_equal(config_change(&table, &config, "slaveReadEnable", "maybe\n", &err),
+                     TERN_INVALID);
+    assert_null(strchr(err.text, '\n'));
+    assert_false(config.flag);
+}
+
+/* SE-03 */
+static void secret_is_shown_as_stars_and_printed_for_its_owner(void **state)
+{
+    static const struct config_row secret = {
+        .key = "secretKey", .type = CONFIG_STRING, AT(name), .secret = true};
+    char text[64];
+    (void)state;
+    snprintf(config.name, sizeof config.name, "hunter2");
+    config_show_value(&secret, &config, text, sizeof text);
+    assert_string_equal(text, "******");
+    config_format_value(&secret, &config, text, sizeof text);
+    assert_non_null(strstr(text, "hunter2"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -417,6 +451,8 @@ int main(void)
         TEST(assignments_set_one_value),
         TEST(what_is_printed_is_read_back),
         TEST(the_reference_has_every_key),
+        TEST(live_key_is_changed_and_no_other),
+        TEST(secret_is_shown_as_stars_and_printed_for_its_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

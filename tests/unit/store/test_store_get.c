@@ -37,14 +37,13 @@ static void set_up(struct fixture *f)
     fake_log_init(&f->log, LOG_BYTES, SEGMENT_BYTES);
     f->store.env = &f->sim.env;
     f->store.log = &f->log;
-    f->store.options = (struct store_options){.queue_file_bytes = 20 * 1000,
-                                              .max_message_bytes = 1 << 20,
-                                              .memory_window_bytes = INT64_MAX / 2,
-                                              .memory_count = 32,
-                                              .disk_count = 8,
-                                              .memory_bytes = 262144,
-                                              .disk_bytes = 65536,
-                                              .offset_correction = true};
+    f->store.options = (struct store_options){
+        .queue_file_bytes = 20 * 1000, .max_message_bytes = 1 << 20, .offset_correction = true};
+    f->store.limits.memory_window_bytes = INT64_MAX / 2;
+    f->store.limits.memory_count = 32;
+    f->store.limits.disk_count = 8;
+    f->store.limits.memory_bytes = 262144;
+    f->store.limits.disk_bytes = 65536;
     assert_ok(queue_table_create(&f->sim.env, "/store/consumequeue", 20 * 1000, 4, false,
                                  &f->store.queues));
     assert_ok(
@@ -292,9 +291,9 @@ static void what_is_wanted_next_is_told_by_its_end(void **state)
     put_many(&f, 100);
     assert_int_equal(get(&f, 10, 20), GET_FOUND);
     assert_int_equal(f.result.want_end, 0); /* it is in memory */
-    f.store.options.memory_window_bytes = 10;
+    f.store.limits.memory_window_bytes = 10;
     for (uint32_t count = 1; count < 8; count += 3) { /* by the count asked for, or by the limit */
-        f.store.options.disk_count = count == 4 ? 2 : 100;
+        f.store.limits.disk_count = count == 4 ? 2 : 100;
         assert_int_equal(get(&f, 10, count), GET_FOUND);
         assert_true(f.result.beyond_memory);
         assert_int_equal(f.result.next_off, 10 + (count == 4 ? 2 : (int64_t)count));
@@ -321,7 +320,7 @@ static void limits_by_count_and_bytes_in_memory_and_beyond(void **state)
     assert_int_equal(f.result.count, 32);
     assert_int_equal(get(&f, 10, 5), GET_FOUND);
     assert_int_equal(f.result.count, 5);
-    f.store.options.memory_window_bytes = 10;
+    f.store.limits.memory_window_bytes = 10;
     assert_int_equal(get(&f, 0, 32), GET_FOUND);
     assert_int_equal(f.result.count, 2); /* below 64 KiB */
     assert_true(f.result.beyond_memory);
@@ -338,7 +337,7 @@ static void the_first_message_comes_whatever_its_size(void **state)
     f.log.segment_bytes = 4 << 20;
     put(&f, (struct fake_record){.body_bytes = 1000000});
     put_many(&f, 1);
-    f.store.options.memory_window_bytes = 0;
+    f.store.limits.memory_window_bytes = 0;
     assert_int_equal(get(&f, 0, 1), GET_FOUND);
     check_got(&f, 0, 1, 1);
     assert_int_equal(get(&f, 0, 0), GET_FOUND);

@@ -1,0 +1,17 @@
+/* What handlers that change progress share (progress.c, admin_clone.c). */
+#ifndef BROKER_HANDLERS_PROGRESS_H
+#define BROKER_HANDLERS_PROGRESS_H
+
+#include "broker/ack_wait.h"
+#include "broker/handlers/handlers.h"
+
+/* Calls entry->done when the others of the set have all changes up to now, or it is too late. */
+void progress_wait_for_others(struct broker *broker, const struct rpc_request *request,
+                              struct ack_entry *entry);
+/* Answers a wait that did not end well: what was changed stays changed here. `what`: "commit". */
+void progress_answer_unconfirmed(struct broker *broker, struct rpc_request *request,
+                                 enum tern_code code, const char *what);
+/* Posts the event of a reset to every member of the group. @locks none */
+void progress_tell_members(struct broker *broker, const char *group, const char *topic);
+
+#endif
