@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset rejoin resetOffsetByTime sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -34,7 +34,7 @@ _mqadmin() {
         case $before in -p|--printLog) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --amount --size --cluster --printLog --machineRoom --interval" ;;
     consumeMessage)
-        options="--namesrvAddr --json --help --topic --consumerGroup --expr --sql --from --count --idle-exit --body-only --brokerName --queueId --offset" ;;
+        options="--namesrvAddr --json --help --topic --consumerGroup --expr --sql --from --count --idle-exit --body-only --brokerName --queueId --offset --beginTimestamp --endTimestamp" ;;
     consumerConnection)
         options="--namesrvAddr --json --help --consumerGroup --brokerAddr --clusterName" ;;
     consumerProgress)
@@ -89,6 +89,8 @@ _mqadmin() {
         options="--namesrvAddr --json --help --topic --msgKey --beginTimestamp --endTimestamp --maxNum" ;;
     queryMsgByOffset)
         options="--namesrvAddr --json --help --topic --brokerName --queueId --offset" ;;
+    queryMsgByUniqueKey)
+        options="--namesrvAddr --json --help --msgId --topic --showAll --consumerGroup --clientId" ;;
     rejoin)
         options="--namesrvAddr --json --help --brokerName --brokerId --address --yes" ;;
     resetOffsetByTime)
@@ -123,6 +125,8 @@ _mqadmin() {
         options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --readQueueNums --writeQueueNums --perm" ;;
     updateTopicPerm)
         options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --perm" ;;
+    why)
+        options="--namesrvAddr --json --help --msgId --key --group --topic" ;;
     wipeWritePerm)
         options="--namesrvAddr --json --help --brokerName" ;;
     esac

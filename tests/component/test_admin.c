@@ -270,6 +270,8 @@ static void queues_are_printed_by_range_tag_and_count(void **state)
     free(none);
     EXPECT("Tag: TagA                           Count: 3", "printMsgByQueue", "-t", "Print", "-a",
            "broker-a", "-i", "0", "-f", "true");
+    EXPECT("p0\np1\np2\n", "consumeMessage", "-t", "Print", "-e", "now", "--body-only");
+    EXPECT("", "consumeMessage", "-t", "Print", "-s", "0", "-e", "1000", "--body-only");
     EXPECT("max: 3, min: 0", "queryCq", "-t", "Print", "-q", "0", "-i", "1");
     REFUSED(NO, "no such queue", "printMsgByQueue", "-n", cluster.namesrv_list, "-t", "Print", "-a",
             "broker-a", "-i", "9");

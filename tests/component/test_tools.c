@@ -193,6 +193,11 @@ static void message_is_found_by_id_by_key_by_unique_id_and_by_offset(void **stat
         assert_contains(shown, id);
         free(shown);
     }
+    shown = MQADMIN(&cluster, DONE, "queryMsgByUniqueKey", "-t", "Found", "-i", id);
+    assert_contains(shown, "needle");
+    free(shown);
+    EXPECT_EXIT(NO, "mqadmin why", "queryMsgByUniqueKey", "-n", cluster.namesrv_list, "-t", "Found",
+                "-i", "C0000202014E97C38F18F4C3B1670000");
     EXPECT_EXIT(NO, "indexed", "queryMsgByKey", "-n", cluster.namesrv_list, "-t", "Found", "-k",
                 "key-3");
 }

@@ -44,6 +44,7 @@ struct command {
     int (*run)(struct invocation *invocation);
     const char *one_of;  /* letters of which exactly one must be given, e.g. "bc"; NULL: none */
     const char *repeats; /* long name of the option that may come several times */
+    const char *bare;    /* long name of the option that a bare argument fills; NULL: none */
     const char *subject; /* under which help lists it; set by commands() */
 };
 

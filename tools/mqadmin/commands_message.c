@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/record.h"
 #include "client/message_internal.h"
 #include "tools/mqadmin/command.h"
+#include "tools/mqadmin/fetch.h"
 #include "tools/mqadmin/show_message.h"
 
 enum { SHOWN_MAX = 64 };
@@ -146,6 +148,56 @@ static int run_by_key(struct invocation *invocation)
     return status;
 }
 
+/* A message stored twice after a time-out has one unique id: the newest is shown, -a shows all. */
+static int show_newest(struct invocation *invocation, const struct rpc_call *call,
+                       const char *broker)
+{
+    size_t size = call->payload_size;
+    struct record newest;
+    if (!option_given(invocation, "showAll") &&
+        record_parse(call->payload, size, size, false, &newest) == RECORD_WHOLE)
+        size = newest.total_size; /* they come newest first */
+    return show_records(invocation, call->payload, size, broker);
+}
+
+static int run_by_unique_key(struct invocation *invocation)
+{
+    const char *topic = option_value(invocation, "topic");
+    const char *id = option_value(invocation, "msgId");
+    struct tern_error err = {.text = ""};
+    struct admin_broker *brokers;
+    size_t count, found = 0;
+    int status = EXIT_DONE;
+    if (option_given(invocation, "consumerGroup") || option_given(invocation, "clientId"))
+        return command_usage(invocation, "-g and -d, consuming it at a client directly, are not "
+                                         "offered: resetOffsetByTime --offset delivers it again");
+    enum tern_code code =
+        admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err);
+    if (code != TERN_OK)
+        return command_fail(invocation, code, &err);
+    count = command_keep_first(invocation, brokers, count);
+    for (size_t i = 0; i < count; i++) {
+        struct rpc_call *call;
+        code = fetch_by_key(invocation, brokers[i].address, topic, id, &call, &err);
+        if (code == TERN_OK) {
+            int shown = show_newest(invocation, call, brokers[i].name);
+            status = shown != EXIT_DONE ? shown : status;
+            found++;
+        } else if (code != TERN_QUERY_NOT_FOUND) {
+            status = command_fail(invocation, code, &err);
+        }
+        rpc_call_unref(call);
+    }
+    free(brokers);
+    if (found == 0 && status == EXIT_DONE) {
+        error_set(&err, TERN_QUERY_NOT_FOUND,
+                  "no broker of topic %s has message %s: mqadmin why %s tells what was searched",
+                  topic, id, id);
+        status = command_fail(invocation, TERN_QUERY_NOT_FOUND, &err);
+    }
+    return status;
+}
+
 static int run_by_offset(struct invocation *invocation)
 {
     const char *topic = option_value(invocation, "topic");
@@ -202,6 +254,15 @@ const struct command message_commands[] = {
                  {'e', "endTimestamp", "MS", false, "stored before (now)"},
                  {'m', "maxNum", "N", false, "at most so many per broker (64)"}},
      .run = run_by_key},
+    {.name = "queryMsgByUniqueKey",
+     .help = "a message by its unique id",
+     .example = "mqadmin queryMsgByUniqueKey -t Orders -i C0000202014E97C38F18F4C3B1670000",
+     .options = {{'i', "msgId", "ID", true, "the message's id, as sendMessage prints it"},
+                 {'t', "topic", "TOPIC", true, "the topic"},
+                 {'a', "showAll", NULL, false, "all copies, not only a broker's newest"},
+                 {'g', "consumerGroup", "GROUP", false, "not offered: see resetOffsetByTime"},
+                 {'d', "clientId", "ID", false, "not offered"}},
+     .run = run_by_unique_key},
     {.name = "queryMsgByOffset",
      .help = "a message by its queue offset",
      .example = "mqadmin queryMsgByOffset -t Orders -b broker-a -i 0 -o 17",

@@ -30,7 +30,9 @@ const struct command pipe_commands[] = {
                  {0, "body-only", NULL, false, "a body and a newline each, nothing else"},
                  {'b', "brokerName", "NAME", false, "only this broker set"},
                  {'i', "queueId", "N", false, "only this queue"},
-                 {'o', "offset", "N", false, "begin at this offset, counted in messages"}},
+                 {'o', "offset", "N", false, "begin at this offset, counted in messages"},
+                 {'s', "beginTimestamp", "TIME", false, "stored at or after; as --from MS"},
+                 {'e', "endTimestamp", "TIME", false, "stored at or before; then it ends"}},
      .run = pipe_consume},
 };
 const size_t pipe_command_count = sizeof pipe_commands / sizeof pipe_commands[0];

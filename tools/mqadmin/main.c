@@ -53,6 +53,7 @@ size_t commands(const struct command **rows)
         collect(SUBJECT_MESSAGES, print_commands, print_command_count);
         collect(SUBJECT_MESSAGES, pipe_commands, pipe_command_count);
         collect(SUBJECT_MESSAGES, probe_commands, probe_command_count);
+        collect(SUBJECT_MESSAGES, why_commands, why_command_count);
         qsort(all_commands, command_count, sizeof all_commands[0], by_name);
     }
     *rows = all_commands;
@@ -146,6 +147,10 @@ static int parse(int argc, char **argv, struct invocation *invocation)
             return EXIT_USAGE;
         }
     }
+    for (size_t i = 0; command->bare && optind < argc && i < OPTIONS_MAX; i++)
+        if (command->options[i].name && !strcmp(command->bare, command->options[i].name) &&
+            !invocation->values[i])
+            invocation->values[i] = argv[optind++];
     if (optind < argc)
         return command_usage(invocation, "unexpected argument '%s'", argv[optind]);
     int status = check_required(invocation);

@@ -48,6 +48,7 @@ struct reader {
     int64_t idle_exit_ms; /* 0: never */
     enum tern_consume_from from;
     int64_t from_ms;
+    int64_t until_ms; /* store time of the last one wanted; -1: no bound */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -65,6 +66,7 @@ struct queue_pull {
     struct reader *reader;
     struct tern_queue queue;
     int64_t offset;
+    int64_t end;  /* with a bound in time: the queue's end when it began */
     bool flying;  /* under lock */
     bool arrived; /* under lock: result or error is to be taken */
     enum tern_code code;
@@ -252,6 +254,17 @@ static enum tern_code start_offset(struct reader *reader, struct queue_pull *pul
     return code;
 }
 
+/* With -e a queue ends where it ended at the beginning, or at the first younger message. */
+static enum tern_code end_offset(struct reader *reader, struct queue_pull *pull,
+                                 struct tern_error *err)
+{
+    int64_t min;
+    pull->end = INT64_MAX;
+    return reader->until_ms < 0
+               ? TERN_OK
+               : tern_pull_consumer_range(reader->anonymous, &pull->queue, &min, &pull->end, err);
+}
+
 /* Keeps the queues that -b and -i name; all without them. */
 static bool wanted_queue(const struct invocation *invocation, const struct tern_queue *queue,
                          int64_t queue_id)
@@ -288,6 +301,8 @@ static enum tern_code start_anonymous(struct reader *reader, int64_t queue_id, i
         pull->offset = offset;
         if (offset < 0)
             code = start_offset(reader, pull, err);
+        if (code == TERN_OK)
+            code = end_offset(reader, pull, err);
         reader->pull_count++;
     }
     free(queues);
@@ -305,12 +320,17 @@ static void take_answer(struct reader *reader, struct queue_pull *pull)
         pull->not_before_ms = now_ms() + PAUSE_AFTER_ERROR_MS;
         return;
     }
-    for (size_t i = 0; i < pull->result.count; i++)
-        if (!take_message(reader, pull->result.messages[i]))
+    bool younger = false;
+    for (size_t i = 0; i < pull->result.count && !younger; i++) {
+        const struct tern_message *message = pull->result.messages[i];
+        younger = reader->until_ms >= 0 && (tern_message_store_ms(message) > reader->until_ms ||
+                                            tern_message_queue_offset(message) >= pull->end);
+        if (!younger && !take_message(reader, message))
             break;
+    }
     if (pull->result.next_offset == pull->offset && pull->result.status != TERN_PULL_NO_NEW_MSG)
         pull->not_before_ms = now_ms() + PAUSE_AFTER_ERROR_MS; /* no progress: do not spin */
-    pull->offset = pull->result.next_offset;
+    pull->offset = younger ? pull->end : pull->result.next_offset;
     tern_pull_result_clear(&pull->result);
 }
 
@@ -338,11 +358,23 @@ static bool turn(struct reader *reader)
         pthread_mutex_unlock(&reader->lock);
         if (arrived)
             take_answer(reader, pull);
-        else if (idle && !end)
+        else if (idle && !end && pull->offset < pull->end)
             launch(reader, pull);
         busy |= arrived;
     }
     return busy;
+}
+
+/* Every queue was read to its end, which only -e gives it. @locks none */
+static bool all_read(struct reader *reader)
+{
+    pthread_mutex_lock(&reader->lock);
+    bool all = true;
+    for (size_t i = 0; i < reader->pull_count; i++)
+        all &= !reader->pulls[i].flying && !reader->pulls[i].arrived &&
+               reader->pulls[i].offset >= reader->pulls[i].end;
+    pthread_mutex_unlock(&reader->lock);
+    return all;
 }
 
 static int read_anonymously(struct reader *reader, int64_t queue_id, int64_t offset)
@@ -354,9 +386,9 @@ static int read_anonymously(struct reader *reader, int64_t queue_id, int64_t off
         status = command_fail(reader->invocation, code, &err);
     reader->last_ms = now_ms();
     for (bool end = code != TERN_OK; !end;) {
-        bool busy = turn(reader);
+        bool busy = turn(reader), read = all_read(reader);
         pthread_mutex_lock(&reader->lock);
-        end = finished(reader);
+        end = read || finished(reader);
         if (!busy && !end) {
             fflush(stdout);
             wait_a_little(reader);
@@ -380,6 +412,14 @@ static bool parse_from(struct invocation *invocation, struct reader *reader)
     const char *from = option_value(invocation, "from");
     char *end;
     reader->from = TERN_FROM_FIRST;
+    if (option_given(invocation, "beginTimestamp")) {
+        reader->from = TERN_FROM_TIMESTAMP;
+        if (!option_time(invocation, "beginTimestamp", 0, &reader->from_ms))
+            return false;
+        if (reader->from_ms < 0) /* now */
+            reader->from = TERN_FROM_LAST;
+        return true;
+    }
     if (!from || !strcmp(from, "first"))
         return true;
     if (!strcmp(from, "last")) {
@@ -424,10 +464,14 @@ int pipe_consume(struct invocation *invocation)
         !option_number(invocation, "idle-exit", 1, 86400000, 0, &reader.idle_exit_ms) ||
         !option_number(invocation, "queueId", 0, 65535, -1, &queue_id) ||
         !option_number(invocation, "offset", 0, INT64_MAX, -1, &offset) ||
+        !option_time(invocation, "endTimestamp", INT64_MIN, &reader.until_ms) ||
         !parse_from(invocation, &reader))
         return EXIT_USAGE;
-    if (group && (queue_id >= 0 || offset >= 0 || option_given(invocation, "brokerName")))
-        return command_usage(invocation, "-b, -i and -o are for reading without -g");
+    if (reader.until_ms == -1) /* now: to where the queues end when it begins */
+        reader.until_ms = INT64_MAX;
+    if (group && (queue_id >= 0 || offset >= 0 || option_given(invocation, "brokerName") ||
+                  reader.until_ms >= 0))
+        return command_usage(invocation, "-b, -i, -o and -e are for reading without -g");
     if (expression && condition)
         return command_usage(invocation, "--expr and --sql exclude each other");
     enum tern_code code = check_expression(&reader, &err);
