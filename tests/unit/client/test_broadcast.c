@@ -3,6 +3,8 @@
  */
 #include "tests/unit/client/fake_cluster.h"
 
+#include <errno.h>
+
 #include "base/fs.h"
 #include "base/log.h"
 
@@ -162,6 +164,27 @@ static void a_power_loss_repeats_but_skips_nothing(void **state)
     assert_int_equal(member.heard->count, 20);
     member_end(&member);
     fake_destroy(fake);
+}
+
+/* Whichever call of the first write fails: listeners go on, and the next interval writes. */
+static void a_disk_that_fails_once_is_written_again(void **state)
+{
+    (void)state;
+    for (unsigned nth = 1; nth < 40; nth++) {
+        struct fake *fake = fake_create(1);
+        struct member member = member_create(fake, NULL);
+        member_start(&member);
+        fake_run_ms(fake, 1000);
+        const struct sim_fs_fault fault = {SIM_FS_ANY, "offsets", nth, ENOSPC, false};
+        sim_fs_fail(fake->sim.fs, &fault);
+        fake_publish(fake, 0, NULL, 10);
+        fake_run_ms(fake, 12000);
+        assert_int_equal(member.heard->count, 10);
+        sim_fs_fail_clear(fake->sim.fs);
+        expect_file(fake, FILE_OF_DEFAULT, "ternmq-offsets 1\nT broker-a 0 10\n");
+        member_end(&member);
+        fake_destroy(fake);
+    }
 }
 
 /* OF-03 */
@@ -585,6 +608,7 @@ int main(void)
         cmocka_unit_test(every_member_gets_every_message_of_every_queue),
         cmocka_unit_test(a_restarted_member_goes_on_where_it_was),
         cmocka_unit_test(a_power_loss_repeats_but_skips_nothing),
+        cmocka_unit_test(a_disk_that_fails_once_is_written_again),
         cmocka_unit_test(an_illegal_stored_offset_is_corrected_once),
         cmocka_unit_test(a_failed_message_is_dropped_and_counted),
         cmocka_unit_test(a_member_hears_all_that_is_sent_after_its_start),
