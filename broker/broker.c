@@ -36,6 +36,7 @@
 #include "broker/set_tables.h"
 #include "broker/subscription_cache.h"
 #include "broker/store_identity.h"
+#include "broker/tx/tx.h"
 
 enum {
     FIRST_REGISTRATION_MS = 1000,
@@ -164,6 +165,7 @@ static void on_ha_state(void *arg, enum ha_mode mode, int state)
         ack_wait_restart(broker->acks, 0, TERN_FLUSH_SLAVE_TIMEOUT);
     if (state == TERN__WIRE__HA_STATE__HA_OPEN && !atomic_exchange(&broker->opened_set, true))
         latch_set(broker->env.sched, &broker->opened);
+    tx_on_state(broker->tx, state == TERN__WIRE__HA_STATE__HA_OPEN);
     if (broker->registrar)
         registrar_poke(broker->registrar);
 }
@@ -250,7 +252,8 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
         (code = subscription_cache_create(&broker->subscriptions)) ||
         (code = events_create(env, &broker->events)) ||
         (code = pull_stats_create(env, &broker->pull_stats)) ||
-        (code = cold_lane_create(broker, env, &broker->cold)))
+        (code = cold_lane_create(broker, env, &broker->cold)) ||
+        (code = tx_create(broker, &broker->tx)) || (code = tx_start(broker->tx)))
         return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
     return TERN_OK;
 }
@@ -558,6 +561,7 @@ static void stop_running(struct broker *broker)
     atomic_store(&broker->stopping, true); /* new requests are refused from here on */
     task_stop(broker->housekeeper);
     broker->housekeeper = NULL;
+    tx_stop(broker->tx);
     if (broker->polls)
         long_poll_resume_all(broker->polls);
     if (broker->acks && !ack_wait_drain(broker->acks, patience_ns))
@@ -567,6 +571,7 @@ static void stop_running(struct broker *broker)
         ack_wait_fail_all(broker->commits, TERN_SERVICE_NOT_AVAILABLE);
     if (broker->server)
         rpc_server_stop(broker->server);
+    tx_persist(broker->tx);
     ha_stop(broker->ha);
     admin_lane_destroy(broker->admin);
     broker->admin = NULL;
@@ -622,6 +627,7 @@ void broker_destroy(struct broker *broker)
     ack_wait_destroy(broker->commits);
     ha_destroy(broker->ha);
     set_tables_destroy(broker->set_tables);
+    tx_destroy(broker->tx);
     queue_locks_destroy(broker->locks);
     pull_stats_destroy(broker->pull_stats);
     members_destroy(broker->members);

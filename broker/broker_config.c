@@ -142,6 +142,17 @@ static const struct config_row rows[] = {
     {.key = "timerMaxDelay", .type = CONFIG_DURATION, .offset = FIELD(timer_max_delay_ms), .fallback = "40d", .min = 1000, .max = INT64_C(366) * 86400000,
      .help = "How far ahead a message's due time (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC) may be; beyond, the send is refused."},
 
+    {.key = "rejectTransactionMessage", .type = CONFIG_BOOL, .offset = FIELD(reject_transactions), .fallback = "false",
+     .help = "Transactional messages are refused; outcomes of those that wait are still taken."},
+    {.key = "transactionTimeOut", .type = CONFIG_DURATION, .offset = FIELD(transaction_timeout_ms), .fallback = "6000", .min = 10, .max = 86400000,
+     .help = "A transaction that is undecided for so long is asked about at its producer group, unless its message names a longer time."},
+    {.key = "transactionCheckInterval", .type = CONFIG_DURATION, .offset = FIELD(transaction_check_interval_ms), .fallback = "60000", .min = 10, .max = 86400000,
+     .help = "How long after one check the next one follows."},
+    {.key = "transactionCheckMax", .type = CONFIG_INT, .offset = FIELD(transaction_check_max), .fallback = "15", .min = 1, .max = 10000,
+     .help = "Checks handed to a producer before a transaction goes to TRANS_CHECK_MAX_TIME_TOPIC."},
+    {.key = "transactionPendingMax", .type = CONFIG_INT, .offset = FIELD(transaction_pending_max), .fallback = "100000", .min = 1, .max = 10000000,
+     .help = "Undecided transactions in all, about 50 bytes of memory each; beyond, half messages are refused SYSTEM_BUSY."},
+
     {.key = "enableConsumeQueueExt", .type = CONFIG_BOOL, .refused = "ConsumeQueueExt is not offered; SQL92 filters work without it", .help = "Not offered."},
     {.key = "mappedFileSizeConsumeQueueExt", .type = CONFIG_SIZE, .refused = "ConsumeQueueExt is not offered", .help = "Not offered."},
     {.key = "bitMapLengthConsumeQueueExt", .type = CONFIG_INT, .refused = "ConsumeQueueExt is not offered", .help = "Not offered."},

@@ -66,6 +66,9 @@ struct broker_config {
     struct delay_levels
         delay_levels; /* from the text; of RocketMQ's only those that retention allows */
     int64_t timer_max_delay_ms;
+    bool reject_transactions;
+    int64_t transaction_timeout_ms, transaction_check_interval_ms, transaction_check_max;
+    int64_t transaction_pending_max;
 };
 
 extern const struct config_table broker_config_table;

@@ -44,6 +44,7 @@ struct queue_locks;
 struct registrar;
 struct set_tables;
 struct subscription_cache;
+struct tx;
 
 struct broker {
     struct env env;              /* copied */
@@ -71,6 +72,7 @@ struct broker {
     struct ack_wait *commits; /* commits, by change number */
     struct long_poll *polls;
     struct cold_lane *cold;
+    struct tx *tx; /* transactions */
     struct admin_lane *admin;
     struct registrar *registrar;
     struct rpc_server *server;

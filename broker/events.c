@@ -19,7 +19,7 @@
  * after it was released. Failure modes: without memory an event becomes a resync; beyond
  * EVENT_CLIENTS_MAX new clients get no events, which costs them the next periodic rebalance.
  */
-#include "broker/events.h"
+#include "broker/events_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,16 +41,10 @@ enum {
     SUSPEND_MAX_MS = 120000,
     LATENESS_MS = 2 * TICK_MS, /* of an answer whose time is up: one tick up, one step late */
     FORGET_MS = 300000,
+    LISTENS_MS = 5000, /* a client whose call was answered so lately comes again */
     RELIEVE_BATCH = 32
 };
 _Static_assert(SUSPEND_MAX_MS < (WHEEL_SLOTS - 2) * TICK_MS, "a wait must fit into the wheel");
-
-struct event {
-    struct event *next;
-    uint64_t number;
-    const char *topic; /* NULL: members changed; else offset reset */
-    char group[];      /* and the topic behind it */
-};
 
 struct event_client {
     struct event *events; /* oldest first */
@@ -92,58 +86,11 @@ struct events {
     int64_t last_tick; /* all slots up to it were looked at */
 };
 
-/* An answer in its request's memory. */
-struct answer {
-    TernResponse response;
-    Tern__Wire__WaitEventsResponse body;
-};
-
-/* One event in it. */
-struct wire_event {
-    Tern__Wire__Event event;
-    Tern__Wire__OffsetResetEvent reset;
-};
-
 /* ---- answers ---- */
-
-/* A copy in the request's memory. */
-static bool put_name(struct rpc_request *request, const char *name, ProtobufCBinaryData *out)
-{
-    size_t len = strlen(name);
-    uint8_t *copy = rpc_request_alloc(request, len + 1);
-    if (!copy)
-        return false;
-    memcpy(copy, name, len + 1);
-    *out = (ProtobufCBinaryData){.len = len, .data = copy};
-    return true;
-}
-
-/* Adds an event to the answer, whose array has room. false: no memory. */
-static bool put_event(struct rpc_request *request, struct answer *answer, const struct event *event,
-                      uint64_t number)
-{
-    struct wire_event *out = rpc_request_alloc(request, sizeof *out);
-    if (!out)
-        return false;
-    tern__wire__event__init(&out->event);
-    tern__wire__offset_reset_event__init(&out->reset);
-    out->event.number = number;
-    answer->body.events[answer->body.n_events++] = &out->event;
-    if (!event) /* resync */
-        return true;
-    if (!event->topic) {
-        out->event.body_case = TERN__WIRE__EVENT__BODY_MEMBERS_CHANGED;
-        return put_name(request, event->group, &out->event.members_changed);
-    }
-    out->event.body_case = TERN__WIRE__EVENT__BODY_OFFSET_RESET;
-    out->event.offset_reset = &out->reset;
-    return put_name(request, event->group, &out->reset.group) &&
-           put_name(request, event->topic, &out->reset.topic);
-}
 
 /* Fills in all that is pending. false: no memory. @locks holds:BROKER_EVENTS */
 static bool put_pending(struct event_client *client, struct rpc_request *request,
-                        struct answer *answer)
+                        struct event_answer *answer)
 {
     size_t most = client->event_count + (client->resync != 0);
     if (!most)
@@ -152,10 +99,10 @@ static bool put_pending(struct event_client *client, struct rpc_request *request
     if (!answer->body.events)
         return false;
     for (const struct event *e = client->events; e; e = e->next)
-        if (!put_event(request, answer, e, e->number))
+        if (!event_put(request, answer, e, e->number))
             return false;
     answer->body.resync = client->resync != 0;
-    return !client->resync || put_event(request, answer, NULL, client->resync);
+    return !client->resync || event_put(request, answer, NULL, client->resync);
 }
 
 /*
@@ -165,7 +112,7 @@ static bool put_pending(struct event_client *client, struct rpc_request *request
 static void prepare(struct events *events, struct event_client *client, struct rpc_request *request)
 {
     request->user = NULL;
-    struct answer *answer = rpc_request_alloc(request, sizeof *answer);
+    struct event_answer *answer = rpc_request_alloc(request, sizeof *answer);
     if (!answer)
         return;
     tern__wire__response__init(&answer->response);
@@ -187,7 +134,7 @@ static void send_all(struct rpc_request *list)
 {
     while (list) {
         struct rpc_request *request = list;
-        struct answer *answer = request->user;
+        struct event_answer *answer = request->user;
         list = request->next;
         request->next = NULL;
         if (answer)
@@ -398,17 +345,17 @@ void events_wait(struct events *events, struct rpc_request *request)
 
 /* ---- posting ---- */
 
-static struct event *make_event(const char *group, const char *topic)
+static struct event *make_event(enum event_kind kind, const char *group, const char *second)
 {
     size_t group_size = strlen(group) + 1;
-    size_t topic_size = topic ? strlen(topic) + 1 : 0;
-    struct event *event = malloc(sizeof *event + group_size + topic_size);
+    size_t second_size = second ? strlen(second) + 1 : 0;
+    struct event *event = malloc(sizeof *event + group_size + second_size);
     if (!event)
         return NULL;
-    *event = (struct event){.topic = topic ? event->group + group_size : NULL};
+    *event = (struct event){.kind = kind, .second = second ? event->group + group_size : NULL};
     memcpy(event->group, group, group_size);
-    if (topic)
-        memcpy(event->group + group_size, topic, topic_size);
+    if (second)
+        memcpy(event->group + group_size, second, second_size);
     return event;
 }
 
@@ -418,8 +365,8 @@ static bool waits_already(const struct event_client *client, const struct event 
     if (client->resync > client->sent)
         return true;
     for (const struct event *e = client->events; e; e = e->next)
-        if (e->number > client->sent && !e->topic == !event->topic &&
-            !strcmp(e->group, event->group) && (!e->topic || !strcmp(e->topic, event->topic)))
+        if (e->number > client->sent && e->kind == event->kind && e->half_off == event->half_off &&
+            !strcmp(e->group, event->group) && (!e->second || !strcmp(e->second, event->second)))
             return true;
     return false;
 }
@@ -439,10 +386,11 @@ static void enqueue(struct event_client *client, struct event *event)
     }
 }
 
-static void post(struct events *events, const char *client_id, const char *group, const char *topic)
+static void post(struct events *events, const char *client_id, enum event_kind kind,
+                 const char *group, const char *topic)
 {
     struct rpc_request *answers = NULL;
-    struct event *event = make_event(group, topic);
+    struct event *event = make_event(kind, group, topic);
     lock_acquire(&events->lock);
     struct event_client *client = want_client(events, client_id);
     if (client) {
@@ -460,13 +408,50 @@ static void post(struct events *events, const char *client_id, const char *group
 
 void events_post_members_changed(struct events *events, const char *client_id, const char *group)
 {
-    post(events, client_id, group, NULL);
+    post(events, client_id, EVENT_MEMBERS_CHANGED, group, NULL);
 }
 
 void events_post_offset_reset(struct events *events, const char *client_id, const char *group,
                               const char *topic)
 {
-    post(events, client_id, group, topic);
+    post(events, client_id, EVENT_OFFSET_RESET, group, topic);
+}
+
+/* Whether a check can be handed to it now. @locks holds:BROKER_EVENTS */
+static enum tern_code takes_checks(struct events *events, const struct event_client *client)
+{
+    if (!client || (!client->parked &&
+                    (!client->greeted ||
+                     clock_mono_ns(events->env.clock) - client->seen_ns >= ms_to_ns(LISTENS_MS))))
+        return TERN_NOT_FOUND;
+    bool full = client->event_count >= EVENT_CHECKS_PER_CLIENT || client->resync > client->sent;
+    return full ? TERN_LIMIT : TERN_OK;
+}
+
+enum tern_code events_post_check_transaction(struct events *events, const char *client_id,
+                                             const struct event_check *check)
+{
+    struct rpc_request *answers = NULL;
+    struct event_client *client;
+    struct event *event = make_event(EVENT_CHECK_TRANSACTION, check->group, check->message_id);
+    if (!event)
+        return TERN_NO_MEMORY;
+    event->half_off = check->half_off;
+    event->phys_off = check->phys_off;
+    event->times = check->times;
+    lock_acquire(&events->lock);
+    HASH_FIND_STR(events->clients, client_id, client);
+    enum tern_code code = takes_checks(events, client);
+    if (code == TERN_OK) {
+        enqueue(client, event);
+        if (client->parked)
+            unpark(events, client, &answers);
+    }
+    lock_release(&events->lock);
+    if (code != TERN_OK)
+        free(event);
+    send_all(answers);
+    return code;
 }
 
 /* ---- time, peers, pressure ---- */

@@ -277,6 +277,7 @@ static void client_remove(struct members *members, struct member_client *client,
     DL_DELETE(members->oldest, client);
     HASH_DELETE(hh, members->clients, client);
     free(client->producers);
+    free(client->checked);
     free(client);
 }
 
@@ -386,25 +387,36 @@ static enum tern_code beat_consumer(struct members *members, struct member_clien
     return set_subscriptions(members, m, consumer, same_peer, reports);
 }
 
+/* Replaces a list of names by these, terminated and back to back. */
+static enum tern_code set_names(char **names, size_t *bytes, const char *const *groups,
+                                size_t count)
+{
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++)
+        size += strlen(groups[i]) + 1;
+    char *fresh = size ? malloc(size) : NULL;
+    if (size && !fresh)
+        return TERN_NO_MEMORY;
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t len = strlen(groups[i]) + 1;
+        memcpy(fresh + at, groups[i], len);
+        at += len;
+    }
+    free(*names);
+    *names = fresh;
+    *bytes = size;
+    return TERN_OK;
+}
+
 static enum tern_code set_producers(struct member_client *client,
                                     const struct member_heartbeat *heartbeat)
 {
-    size_t size = 0;
-    for (size_t i = 0; i < heartbeat->producer_group_count; i++)
-        size += strlen(heartbeat->producer_groups[i]) + 1;
-    char *names = size ? malloc(size) : NULL;
-    if (size && !names)
-        return TERN_NO_MEMORY;
-    size_t at = 0;
-    for (size_t i = 0; i < heartbeat->producer_group_count; i++) {
-        size_t len = strlen(heartbeat->producer_groups[i]) + 1;
-        memcpy(names + at, heartbeat->producer_groups[i], len);
-        at += len;
-    }
-    free(client->producers);
-    client->producers = names;
-    client->producers_bytes = size;
-    return TERN_OK;
+    enum tern_code code = set_names(&client->producers, &client->producers_bytes,
+                                    heartbeat->producer_groups, heartbeat->producer_group_count);
+    return code ? code
+                : set_names(&client->checked, &client->checked_bytes, heartbeat->checked_groups,
+                            heartbeat->checked_group_count);
 }
 
 static void copy_text(char out[MEMBER_TEXT_BYTES], const char *text)
@@ -454,7 +466,8 @@ static enum tern_code beat(struct members *members, const struct member_heartbea
 static enum tern_code check_sizes(const struct member_heartbeat *heartbeat, struct tern_error *err)
 {
     if (heartbeat->consumer_count > MEMBER_GROUPS_PER_CLIENT ||
-        heartbeat->producer_group_count > MEMBER_GROUPS_PER_CLIENT)
+        heartbeat->producer_group_count > MEMBER_GROUPS_PER_CLIENT ||
+        heartbeat->checked_group_count > MEMBER_GROUPS_PER_CLIENT)
         return error_set(err, TERN_LIMIT,
                          "a client with %zu consumer and %zu producer groups, "
                          "allowed %d each",
@@ -490,16 +503,15 @@ enum tern_code members_heartbeat(struct members *members, const struct member_he
 
 /* ---- leaving ---- */
 
-/* Takes one name out of the client's producer groups. @locks holds:BROKER_MEMBERS */
-static void remove_producer(struct member_client *client, const char *group)
+/* Takes one name out of a list. @locks holds:BROKER_MEMBERS */
+static void remove_name(char *names, size_t *bytes, const char *group)
 {
     size_t len = strlen(group) + 1;
-    for (size_t at = 0; at < client->producers_bytes;) {
-        size_t here = strlen(client->producers + at) + 1;
-        if (here == len && !memcmp(client->producers + at, group, len)) {
-            memmove(client->producers + at, client->producers + at + len,
-                    client->producers_bytes - at - len);
-            client->producers_bytes -= len;
+    for (size_t at = 0; at < *bytes;) {
+        size_t here = strlen(names + at) + 1;
+        if (here == len && !memcmp(names + at, group, len)) {
+            memmove(names + at, names + at + len, *bytes - at - len);
+            *bytes -= len;
         } else {
             at += here;
         }
@@ -517,8 +529,10 @@ void members_unregister(struct members *members, const char *client_id, const ch
         struct membership *m = consumer_group ? client_membership(client, consumer_group) : NULL;
         if (m)
             membership_leave(members, m, "unregistered", &reports);
-        if (producer_group)
-            remove_producer(client, producer_group);
+        if (producer_group) {
+            remove_name(client->producers, &client->producers_bytes, producer_group);
+            remove_name(client->checked, &client->checked_bytes, producer_group);
+        }
         if (!client->memberships && !client->producers_bytes)
             client_remove(members, client, "unregistered", &reports);
     }

@@ -49,6 +49,8 @@ struct member_heartbeat {
     const char *language, *client_version;
     const char *const *producer_groups;
     size_t producer_group_count;
+    const char *const *checked_groups; /* of these: whose transactions it answers for */
+    size_t checked_group_count;
     const struct member_consumer *consumers;
     size_t consumer_count;
 };
@@ -82,6 +84,13 @@ int64_t members_expire(struct members *members, int64_t now_ns);
  */
 MUST_CHECK enum tern_code members_of(struct members *members, const char *group, const char ***ids,
                                      size_t *count);
+
+/*
+ * How many clients answer for transactions of a producer group; out: the (turn modulo that)-th of
+ * them, when there is one. @thread any
+ */
+uint32_t members_checker(struct members *members, const char *group, uint64_t turn,
+                         char out[CLIENT_ID_MAX + 1]);
 
 /* What a pull without its own expression needs. */
 enum member_lookup { MEMBER_FOUND, MEMBER_NO_GROUP, MEMBER_NO_SUBSCRIPTION };

@@ -49,6 +49,8 @@ struct member_client {
     struct membership *memberships;
     char *producers; /* terminated names back to back, owned; NULL: none */
     size_t producers_bytes;
+    char *checked; /* the same for the groups whose transactions it answers for */
+    size_t checked_bytes;
     struct member_client *prev, *next;           /* by age */
     struct member_client *peer_prev, *peer_next; /* of the same peer */
     UT_hash_handle hh;

@@ -311,3 +311,31 @@ uint32_t members_count(struct members *members)
     lock_release(&members->lock);
     return count;
 }
+
+/* ---- who answers for transactions ---- */
+
+static bool has_name(const char *names, size_t bytes, const char *name)
+{
+    for (size_t at = 0; at < bytes; at += strlen(names + at) + 1)
+        if (!strcmp(names + at, name))
+            return true;
+    return false;
+}
+
+uint32_t members_checker(struct members *members, const char *group, uint64_t turn,
+                         char out[CLIENT_ID_MAX + 1])
+{
+    uint32_t count = 0;
+    const struct member_client *client;
+    out[0] = 0;
+    lock_acquire(&members->lock);
+    DL_FOREACH (members->oldest, client)
+        count += has_name(client->checked, client->checked_bytes, group);
+    uint64_t wanted = count ? turn % count : 0;
+    uint32_t at = 0;
+    for (client = members->oldest; client && count && !out[0]; client = client->next)
+        if (has_name(client->checked, client->checked_bytes, group) && at++ == wanted)
+            memcpy(out, client->id, strlen(client->id) + 1);
+    lock_release(&members->lock);
+    return count;
+}

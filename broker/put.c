@@ -33,6 +33,8 @@ static void on_appended(struct store_append *append)
     store_queue_unref(append->queue);
     free(put->bytes);
     put->bytes = NULL;
+    if (append->result == TERN_OK && put->appended)
+        put->appended(put);
     if (append->result != TERN_OK ||
         (config->flush_type == FLUSH_ASYNC && config->role != ROLE_SYNC_MASTER)) {
         put->done(put, append->result);

@@ -22,6 +22,11 @@ struct put {
      */
     void (*done)(struct put *put, enum tern_code code);
     int64_t deadline_ns; /* monotonic, for the waiting after it was appended */
+    /*
+     * NULL, or told once when the record is in the log, before it is known to be safe: what follows
+     * from it may be put at once, behind it. @thread the append token's holder @locks none
+     */
+    void (*appended)(struct put *put);
 
     /* set when it was stored: first_queue_off, first_phys_off, store_ms */
     struct store_append append;

@@ -15,6 +15,11 @@
 static const struct request_row rows[] = {
     ROW(SEND, send, "store one message given in plain fields"),
     ROW(SEND_RECORDS, send_records, "store messages prepared as records"),
+    ROW(END_TRANSACTION, end_transaction,
+        "the outcome of a transaction whose half message is stored"),
+    ROW(LIST_TRANSACTIONS, list_transactions, "transactions that are pending, or were given up"),
+    ROW(RESUME_TRANSACTION, resume_transaction,
+        "a transaction that was given up is taken up again"),
     ROW(PULL, pull, "read messages of a queue, waiting for new ones"),
     ROW(QUERY_OFFSET, query_offset, "a group's progress in a queue"),
     ROW(COMMIT_OFFSET, commit_offset, "store a group's progress"),

@@ -528,6 +528,17 @@ bool ha_decides_locks(struct ha *ha)
     return ha_is_master(ha) ? master : alone;
 }
 
+bool ha_epoch_of(struct ha *ha, int64_t phys_off, uint64_t *number, uint64_t *id)
+{
+    struct ha_epoch epoch;
+    int64_t end;
+    if (!epochs_find(ha->epochs, phys_off, &epoch, &end))
+        return false;
+    *number = epoch.number;
+    *id = epoch.id;
+    return true;
+}
+
 bool ha_agrees_with(struct ha *ha, uint64_t number)
 {
     return ha_is_master(ha) || replica_agrees_with(ha->replica, number);

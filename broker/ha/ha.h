@@ -153,6 +153,8 @@ bool ha_decides_locks(struct ha *ha);
  * messages here. Not at a slave that has not settled its log with that epoch or a later one. */
 bool ha_agrees_with(struct ha *ha, uint64_t number);
 int ha_state(struct ha *ha);
+/* Which epoch the byte at phys_off belongs to; false: to none that is known. */
+bool ha_epoch_of(struct ha *ha, int64_t phys_off, uint64_t *number, uint64_t *id);
 /* "OPEN" and the like. */
 const char *ha_state_text(int state);
 int64_t ha_confirmed(struct ha *ha);

@@ -10,6 +10,10 @@
 /* send.c, send_plain.c */
 void handle_send(struct broker *broker, struct rpc_request *request);
 void handle_send_records(struct broker *broker, struct rpc_request *request);
+/* transaction.c */
+void handle_end_transaction(struct broker *broker, struct rpc_request *request);
+void handle_list_transactions(struct broker *broker, struct rpc_request *request);
+void handle_resume_transaction(struct broker *broker, struct rpc_request *request);
 /* pull.c */
 void handle_pull(struct broker *broker, struct rpc_request *request);
 /* progress.c */

@@ -151,12 +151,16 @@ static enum tern_code take_heartbeat(struct broker *broker, struct rpc_request *
         return code;
     const char **producers =
         rpc_request_alloc(request, (wire->n_producer_groups + 1) * sizeof *producers);
+    const char **checked =
+        rpc_request_alloc(request, (wire->n_checked_groups + 1) * sizeof *checked);
     struct member_consumer *consumers =
         rpc_request_alloc(request, (wire->n_consumers + 1) * sizeof *consumers);
-    if (!producers || !consumers)
+    if (!producers || !checked || !consumers)
         return error_set(err, TERN_NO_MEMORY, "no memory for the heartbeat");
     for (size_t i = 0; !code && i < wire->n_producer_groups; i++)
         code = take_group(request, &wire->producer_groups[i], &producers[i], err);
+    for (size_t i = 0; !code && i < wire->n_checked_groups; i++)
+        code = take_group(request, &wire->checked_groups[i], &checked[i], err);
     for (size_t i = 0; !code && i < wire->n_consumers; i++)
         code = take_consumer(broker, request, wire->consumers[i], &consumers[i], err);
     out->peer_id = request->peer.id;
@@ -165,6 +169,8 @@ static enum tern_code take_heartbeat(struct broker *broker, struct rpc_request *
     out->client_version = wire->client_version;
     out->producer_groups = producers;
     out->producer_group_count = wire->n_producer_groups;
+    out->checked_groups = checked;
+    out->checked_group_count = wire->n_checked_groups;
     out->consumers = consumers;
     out->consumer_count = wire->n_consumers;
     return code;

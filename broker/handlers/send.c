@@ -175,7 +175,7 @@ static void answer_stored(struct send *send, enum tern_code code)
 
     address.ip = (ProtobufCBinaryData){host->v6 ? 16 : 4, (uint8_t *)(uintptr_t)host->ip};
     address.port = host->port;
-    body.queue_id = send->queue_id;
+    body.queue_id = send->half ? send->half->real_queue_id : send->queue_id;
     body.queue_offset = send->append.first_queue_off;
     body.physical_offset = send->append.first_phys_off;
     body.store_ms = send->append.store_ms;
@@ -234,6 +234,8 @@ static void on_appended(struct store_append *append)
     struct broker *broker = send->broker;
 
     store_queue_unref(append->queue);
+    if (send->half)
+        tx_half_end(broker->tx, send->half, append);
     if (append->result != TERN_OK) {
         char text[256];
         store_refusal_text(broker->store, append->result, text, sizeof text);

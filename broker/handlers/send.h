@@ -6,6 +6,7 @@
 
 #include "broker/ack_wait.h"
 #include "broker/handlers/handlers.h"
+#include "broker/tx/tx.h"
 
 /* A send on its way; lives in its request's memory until the answer. */
 struct send {
@@ -13,8 +14,9 @@ struct send {
     struct rpc_request *request;
     const char *topic; /* terminated, checked */
     size_t topic_len;
-    int32_t queue_id; /* decided */
-    bool no_wait;     /* WAIT=false: answer when appended */
+    int32_t queue_id;        /* decided */
+    bool no_wait;            /* WAIT=false: answer when appended */
+    struct tx_sending *half; /* it is a half message; NULL: it is none */
     struct store_append append;
     struct ack_entry ack;
 };
@@ -37,5 +39,12 @@ struct send *send_begin(struct broker *broker, struct rpc_request *request,
 /* Appends whole, checked records of the send's queue; answers the request in time. Takes
  * everything. */
 void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_t count);
+
+/*
+ * transaction.c: makes the send one of a half message: its queue, and its properties (in
+ * RECORD_PROPS_MAX bytes of room). After true send_append() must follow; on failure the request was
+ * answered, the queue is still the caller's.
+ */
+bool transaction_begin(struct send *send, uint8_t *props, size_t *props_len);
 
 #endif

@@ -17,11 +17,9 @@ static uint8_t *stored_props(struct send *send, const ProtobufCBinaryData *sent,
     const char *cluster = send->broker->config.cluster_name;
     struct slice value;
 
-    if (props_get(sent->data, sent->len, PROP_DELAY, &value) ||
-        props_get(sent->data, sent->len, PROP_TRAN_MSG, &value)) {
+    if (props_get(sent->data, sent->len, PROP_DELAY, &value)) {
         rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
-                        "delayed and transactional messages are not offered by this version: leave "
-                        "DELAY and TRAN_MSG out");
+                        "delayed messages are not offered by this version: leave DELAY out");
         return NULL;
     }
     uint8_t *props = rpc_request_alloc(request, RECORD_PROPS_MAX);
@@ -87,7 +85,8 @@ void handle_send(struct broker *broker, struct rpc_request *request)
     struct consume_queue *queue = send->append.queue;
     size_t props_len;
     uint8_t *props = stored_props(send, &wanted->properties, &props_len);
-    if (!props) {
+    bool half = props && tx_asked(props, props_len);
+    if (!props || (half && !transaction_begin(send, props, &props_len))) {
         store_queue_unref(queue);
         return;
     }
@@ -113,6 +112,9 @@ void handle_send(struct broker *broker, struct rpc_request *request)
     if (size) {
         send_append(send, bytes, size, 1);
     } else {
+        queue = send->append.queue;
+        if (half)
+            tx_half_end(broker->tx, send->half, NULL);
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory to encode the message");
         store_queue_unref(queue);
     }

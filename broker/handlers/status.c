@@ -12,6 +12,7 @@
 #include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 #include "broker/long_poll.h"
+#include "broker/tx/tx.h"
 
 enum { STATUS_ENTRIES_MAX = 256, VALUE_BYTES = 300 };
 
@@ -128,6 +129,22 @@ static void add_store(struct entries *entries, struct broker *broker)
     add_histogram(entries, "stageSegmentSwitch", s.segment_switch_ns);
 }
 
+static void add_transactions(struct entries *entries, struct broker *broker)
+{
+    struct tx_status s;
+    tx_status(broker->tx, &s);
+    add(entries, "transactionsReady", "%s", s.ready ? "true" : "false");
+    add_number(entries, "transactionsPending", (int64_t)s.pending);
+    add_number(entries, "transactionsDiscardedKept", (int64_t)s.discarded_kept);
+    add_number(entries, "transactionHalvesTotal", (int64_t)s.halves);
+    add_number(entries, "transactionsCommittedTotal", (int64_t)s.committed);
+    add_number(entries, "transactionsRolledBackTotal", (int64_t)s.rolled_back);
+    add_number(entries, "transactionsDiscardedTotal", (int64_t)s.discarded);
+    add_number(entries, "transactionChecksTotal", (int64_t)s.checks);
+    add_number(entries, "transactionsLostTotal", (int64_t)s.lost);
+    add_number(entries, "transactionRecordsDamagedTotal", (int64_t)s.damaged);
+}
+
 static void add_requests(struct entries *entries, struct broker *broker)
 {
     const struct request_row *rows;
@@ -195,6 +212,7 @@ void handle_broker_status(struct broker *broker, struct rpc_request *request)
     *entries = (struct entries){.arena = rpc_request_arena(request)};
     add_broker(entries, broker);
     add_store(entries, broker);
+    add_transactions(entries, broker);
     add_requests(entries, broker);
     if (entries->failed) {
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the status");

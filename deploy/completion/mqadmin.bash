@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -96,6 +96,8 @@ _mqadmin() {
     resetOffsetByTime)
         case $before in -f|--force) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --group --topic --timestamp --offset --brokerName --queueId --force --cplus --dry-run" ;;
+    resumeCheckHalfMessage)
+        options="--namesrvAddr --json --help --msgId" ;;
     sendMessage)
         case $before in --file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --brokerName --qid" ;;
@@ -114,6 +116,8 @@ _mqadmin() {
         options="--namesrvAddr --json --help --topic --list" ;;
     topicStatus)
         options="--namesrvAddr --json --help --topic" ;;
+    transactions)
+        options="--namesrvAddr --json --help --brokerAddr --clusterName --discarded --maxNum" ;;
     updateBrokerConfig)
         options="--namesrvAddr --json --help --brokerAddr --clusterName --key --value" ;;
     updateKvConfig)

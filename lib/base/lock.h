@@ -16,6 +16,7 @@
     X(CLIENT)           /* a client instance: routes, members, peers */                            \
     X(CONSUMER)         /* a push consumer's queues and windows */                                 \
     X(PRODUCER)         /* a producer's per-queue send order */                                    \
+    X(TRANSACTION)      /* a transaction producer's checks and outcomes */                         \
     X(NAMESRV)          /* route tables, KV */                                                     \
     X(BROKER_CONFIG)    /* the configuration in effect */                                          \
     X(BROKER_FILES)     /* one writer of a table's file at a time */                               \
@@ -25,6 +26,7 @@
     X(BROKER_OFFSETS)   /* consumer offsets */                                                     \
     X(BROKER_EVENTS)    /* event channels to clients */                                            \
     X(BROKER_LANE)      /* queue of a request lane */                                              \
+    X(BROKER_TX)        /* pending transactions */                                                 \
     X(BROKER_LOCKS)     /* queue locks of orderly consumers */                                     \
     X(BROKER_REGISTRAR) /* state of registrations */                                               \
     X(HA)               /* what the parts of replication share */                                  \

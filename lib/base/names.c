@@ -186,15 +186,8 @@ bool topic_is_system(const void *name, size_t len)
 bool topic_send_forbidden(const void *name, size_t len)
 {
     static const char *const forbidden[] = {
-        SCHEDULE_TOPIC,
-        TIMER_TOPIC,
-        DELAY_MARKS_TOPIC,
-        DELAY_DEAD_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
+        SCHEDULE_TOPIC, TIMER_TOPIC,      DELAY_MARKS_TOPIC, DELAY_DEAD_TOPIC,     TX_HALF_TOPIC,
+        TX_OP_TOPIC,    TX_DISCARD_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
     };
     return one_of(name, len, forbidden, sizeof forbidden / sizeof forbidden[0]);
 }

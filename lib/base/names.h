@@ -24,7 +24,10 @@ enum {
 #define TIMER_TOPIC "rmq_sys_wheel_timer"       /* due times wait here */
 #define DELAY_MARKS_TOPIC "rmq_sys_delay_marks" /* ours: cancelled and given up ones */
 #define DELAY_DEAD_TOPIC "rmq_sys_delay_dead"   /* ours: those that could not be delivered */
-#define DEFAULT_TOPIC "TBW102"                  /* the template of auto-created topics */
+#define TX_HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
+#define TX_OP_TOPIC "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+#define TX_DISCARD_TOPIC "TRANS_CHECK_MAX_TIME_TOPIC"
+#define DEFAULT_TOPIC "TBW102" /* the template of auto-created topics */
 
 /* ^[%|a-zA-Z0-9_-]+$ and at most the maximum; TERN_INVALID with a text that names the fault. */
 MUST_CHECK enum tern_code topic_name_check(const void *name, size_t len, struct tern_error *err);

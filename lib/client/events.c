@@ -1,5 +1,6 @@
 /*
- * Events from brokers: who joined or left a group, whose offset was reset. A broker cannot call a
+ * Events from brokers: who joined or left a group, whose offset was reset, what became of a
+ * transaction. A broker cannot call a
  * client, so the client parks a WaitEvents at each of its brokers and the broker answers when there
  * is something.
  *
@@ -18,8 +19,19 @@
 #include "client/instance_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { EVENTS_ANSWER_MS = 5000 };
+
+/* @locks holds:CLIENT */
+static void note_check(struct instance *instance, struct broker_link *link,
+                       const Tern__Wire__CheckTransactionEvent *check)
+{
+    for (struct instance_checker *c = instance->checkers; c; c = c->next)
+        if (strlen(c->group) == check->producer_group.len &&
+            !memcmp(c->group, check->producer_group.data, check->producer_group.len))
+            c->on_check(c->arg, link->peer, check);
+}
 
 /* @locks holds:CLIENT */
 static void note_event(struct instance *instance, struct broker_link *link,
@@ -28,6 +40,8 @@ static void note_event(struct instance *instance, struct broker_link *link,
     if (event->number <= link->events_seen)
         return; /* sent again because an acknowledgement was lost */
     link->events_seen = event->number;
+    if (event->body_case == TERN__WIRE__EVENT__BODY_CHECK_TRANSACTION && event->check_transaction)
+        note_check(instance, link, event->check_transaction);
     const ProtobufCBinaryData *group = NULL;
     if (event->body_case == TERN__WIRE__EVENT__BODY_MEMBERS_CHANGED)
         group = &event->members_changed;
@@ -110,7 +124,7 @@ static struct broker_link *take_due(struct instance *instance, int64_t now_ns, u
     *next_ns = SCHED_NEVER;
     lock_acquire(&instance->lock);
     HASH_ITER (hh, instance->brokers, link, next) {
-        if (!instance->consumers || link->waiting)
+        if ((!instance->consumers && !instance->checkers) || link->waiting)
             continue;
         if (link->events_due_ns > now_ns) {
             if (link->events_due_ns < *next_ns)

@@ -162,6 +162,24 @@ static void beat_answered(struct broker_link *link, struct rpc_call *call)
     lock_release(&instance->lock);
 }
 
+/* The groups whose transactions we answer for. @locks holds:CLIENT */
+static void add_checked(struct instance *instance, struct arena *arena,
+                        Tern__Wire__HeartbeatRequest *beat)
+{
+    size_t count = 0;
+    for (const struct instance_checker *c = instance->checkers; c; c = c->next)
+        count++;
+    beat->checked_groups = arena_alloc(arena, count * sizeof *beat->checked_groups);
+    for (const struct instance_checker *c = instance->checkers; c && beat->checked_groups;
+         c = c->next) {
+        size_t len = strlen(c->group);
+        char *name = arena_alloc(arena, len);
+        if (name)
+            beat->checked_groups[beat->n_checked_groups++] =
+                frame_bytes(memcpy(name, c->group, len), len);
+    }
+}
+
 /* The request's parts lie in the members' arena. */
 static Tern__Wire__HeartbeatRequest *heartbeat_build(struct instance *instance,
                                                      struct members *members)
@@ -186,6 +204,7 @@ static Tern__Wire__HeartbeatRequest *heartbeat_build(struct instance *instance,
         memcpy(name, g->name, len);
         beat->producer_groups[beat->n_producer_groups++] = frame_bytes(name, len);
     }
+    add_checked(instance, arena, beat);
     lock_release(&instance->lock);
     return beat;
 }

@@ -262,6 +262,29 @@ void instance_remove_producer(struct instance *instance, const char *group)
     free(removed);
 }
 
+/* ---- checks of transactions ---- */
+
+void instance_add_checker(struct instance *instance, struct instance_checker *checker)
+{
+    lock_acquire(&instance->lock);
+    checker->next = instance->checkers;
+    instance->checkers = checker;
+    instance_step_by(instance, 0);
+    lock_release(&instance->lock);
+    heartbeat_soon(instance);
+}
+
+void instance_remove_checker(struct instance *instance, struct instance_checker *checker)
+{
+    lock_acquire(&instance->lock);
+    for (struct instance_checker **at = &instance->checkers; *at; at = &(*at)->next)
+        if (*at == checker) {
+            *at = checker->next;
+            break;
+        }
+    lock_release(&instance->lock);
+}
+
 /* ---- life ---- */
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -352,7 +375,7 @@ void instance_destroy(struct instance *instance)
     instance->stopping = true;
     struct task *task = instance->task;
     instance->task = NULL;
-    ENSURE(!instance->consumers && !instance->producers);
+    ENSURE(!instance->consumers && !instance->producers && !instance->checkers);
     lock_release(&instance->lock);
     task_stop(task);
     timers_fini(instance);

@@ -85,6 +85,19 @@ void instance_remove_consumer(struct instance *instance, struct instance_consume
 MUST_CHECK enum tern_code instance_add_producer(struct instance *instance, const char *group,
                                                 struct tern_error *err);
 void instance_remove_producer(struct instance *instance, const char *group);
+/* A producer group of ours that answers checks of transactions; its owner's until removed. */
+struct instance_checker {
+    const char *group;
+    /* A broker asks; what is given is borrowed for the call. @thread link's @locks holds:CLIENT: it
+     * only queues */
+    void (*on_check)(void *arg, struct rpc_peer *peer,
+                     const Tern__Wire__CheckTransactionEvent *check);
+    void *arg;
+    struct instance_checker *next; /* the instance's */
+};
+void instance_add_checker(struct instance *instance, struct instance_checker *checker);
+/* No on_check() comes any more when it has returned. Not there: nothing to do. */
+void instance_remove_checker(struct instance *instance, struct instance_checker *checker);
 /* Beats to all brokers now; waits for the answers up to timeout_ms when it is not 0. */
 void instance_heartbeat_now(struct instance *instance, int64_t timeout_ms);
 

@@ -137,6 +137,7 @@ struct instance {
     uint32_t consumer_count;
     struct producer_group *producers;
     uint32_t producer_count;
+    struct instance_checker *checkers;
     struct instance_timer *timers; /* by due time */
 
     _Atomic uint64_t route_generation; /* grows with every change of any route */
@@ -231,7 +232,7 @@ int64_t timers_step(struct instance *instance, int64_t now_ns);
 void timers_fini(struct instance *instance);
 
 /* ---- events.c ---- */
-/* Parks a WaitEvents at every broker address when there are consumers. */
+/* Parks a WaitEvents at every broker address when there are consumers or checkers. */
 int64_t client_events_step(struct instance *instance, int64_t now_ns);
 
 #endif

@@ -210,6 +210,19 @@ void tern_message_set_wait_store_ok(struct tern_message *message, bool wait)
 
 /* ---- what the library itself reads and sets ---- */
 
+enum tern_code message_set_reserved(struct tern_message *message, const char *name,
+                                    const char *value)
+{
+    return message->received ? TERN_INVALID : set_pair(message, name, value);
+}
+
+void message_remove_reserved(struct tern_message *message, const char *name)
+{
+    size_t len = atomic_load_explicit(&message->props_len, memory_order_relaxed);
+    if (!message->received)
+        props_changed(message, props_remove(message->props, message->props, len, name));
+}
+
 void message_assign_id(struct tern_message *message, struct id_maker *maker, int64_t wall_ms)
 {
     if (message->received ||

@@ -63,4 +63,17 @@ const char *message_wire_topic(const struct tern_message *message);
 /* A received message shows its topic without this namespace. Before anybody else has it. */
 void message_hide_namespace(struct tern_message *message, const char *ns);
 
+/* A property that applications may not set. As the setters; by the message's sender only. */
+MUST_CHECK enum tern_code message_set_reserved(struct tern_message *message, const char *name,
+                                               const char *value);
+void message_remove_reserved(struct tern_message *message, const char *name);
+
+/* ---- message_half.c: messages of transactions ---- */
+/* Makes it a half message of this producer group, and none again; by its sender only. */
+MUST_CHECK enum tern_code message_mark_half(struct tern_message *message, const char *group);
+void message_unmark_half(struct tern_message *message);
+bool message_is_half(const struct tern_message *message);
+/* A received half message gets the topic and queue that it was sent to; before anybody has it. */
+void message_restore_half(struct tern_message *message);
+
 #endif

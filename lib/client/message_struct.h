@@ -66,6 +66,7 @@ struct tern_message {
     bool props_on_heap;
     bool delayed;        /* has a DELAY property */
     bool absolute_topic; /* no namespace is put before it */
+    bool half;           /* of a transaction that is being sent */
     uint8_t topic_len;
     uint8_t topic_skip; /* of a namespace before the topic, which applications do not see */
     int32_t flag;

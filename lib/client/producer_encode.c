@@ -27,7 +27,7 @@ static bool fits_records(const struct send *send)
     if (is_retry_topic(send->topic->name))
         return false;
     for (size_t i = 0; i < send->count; i++)
-        if (message_is_delayed(send->messages[i]) ||
+        if (message_is_delayed(send->messages[i]) || message_is_half(send->messages[i]) ||
             !message_props_fit_record(send->messages[i], send->target->cluster_len))
             return false;
     return true;

@@ -39,11 +39,18 @@ static enum tern_code fail(struct send *send, enum tern_code code)
     return code;
 }
 
+static bool may_be_stored(enum tern_code code)
+{
+    return code == TERN_TIMEOUT || code == TERN_CONNECTION_LOST || code == TERN_SYSTEM_ERROR;
+}
+
 /* Whether another try may help: the header's rule for sends without a named queue. */
 static bool may_retry(const struct send *send, enum tern_code code, int64_t now_ns)
 {
     if (send->lane || send->oneway || send->tries_left <= 0 || now_ns >= send->deadline_ns)
         return false;
+    if (message_is_half(send->messages[0]) && may_be_stored(code))
+        return false; /* the broker would ask about two, and both might be committed */
     return tern_code_retriable(code) || code == TERN_TOPIC_NOT_EXIST || code == TERN_NO_PERMISSION;
 }
 

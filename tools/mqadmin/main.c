@@ -54,6 +54,7 @@ size_t commands(const struct command **rows)
         collect(SUBJECT_MESSAGES, pipe_commands, pipe_command_count);
         collect(SUBJECT_MESSAGES, probe_commands, probe_command_count);
         collect(SUBJECT_MESSAGES, why_commands, why_command_count);
+        collect(SUBJECT_MESSAGES, transaction_commands, transaction_command_count);
         qsort(all_commands, command_count, sizeof all_commands[0], by_name);
     }
     *rows = all_commands;

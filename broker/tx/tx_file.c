@@ -1,0 +1,266 @@
+/*
+ * The snapshot: ROOT/ternmq/transactions, two checksummed generations.
+ *
+ *   ternmq-transactions 1
+ *   <log position> <epoch number> <epoch id> <entries>
+ *   <half_off> <phys_off> <size> <store_ms> <ask in ms> <checks> <state>      one line each
+ *
+ * It says what the records before the log position came to, and maybe a little of what came behind
+ * them: reading those again changes nothing. Everything before the position is on the disk before
+ * the file is. The epoch is that of the last byte before it: when the log there is another one by
+ * now, the file says nothing.
+ *
+ * The table is copied in slices, so that nobody waits long for the lock: what is added meanwhile
+ * lies behind the position, what is decided meanwhile is found behind it.
+ */
+#include "broker/tx/tx_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/durable_file.h"
+#include "base/fs.h"
+#include "broker/ha/ha.h"
+
+#define HEADING "ternmq-transactions 1\n"
+
+enum { LINE_BYTES = 128, SLICE = 512, ASK_MAX_MS = 86400000 };
+
+static enum tern_code file_path(struct tx *tx, char path[FS_PATH_BYTES], struct tern_error *err)
+{
+    char dir[FS_PATH_BYTES];
+    const char *root = tx->broker->config.store_root;
+    enum tern_code code = fs_join(dir, root, "ternmq");
+    if (code == TERN_OK)
+        code = fs_join(path, dir, "transactions");
+    return code ? error_set(err, code, "storePathRootDir: '%s' is too long", root) : TERN_OK;
+}
+
+/* ---- writing ---- */
+
+struct text {
+    char *bytes;
+    size_t len, cap;
+};
+
+static bool text_add(struct text *text, const char *line, size_t len)
+{
+    if (text->len + len + 1 > text->cap) {
+        size_t cap = text->cap ? text->cap * 2 : 4096;
+        char *bytes = realloc(text->bytes, cap);
+        if (!bytes)
+            return false;
+        text->bytes = bytes;
+        text->cap = cap;
+    }
+    memcpy(text->bytes + text->len, line, len);
+    text->len += len;
+    text->bytes[text->len] = 0;
+    return true;
+}
+
+/* The position before which all has come into the table. */
+static int64_t position_now(struct tx *tx)
+{
+    struct store_positions at;
+    store_positions(tx->broker->store, &at);
+    int64_t position = at.appended;
+    lock_acquire(&tx->lock);
+    for (const struct tx_op *op = tx->ops; op; op = op->next)
+        if (op->from < position)
+            position = op->from;
+    lock_release(&tx->lock);
+    return position;
+}
+
+static size_t copy_slice(struct tx *tx, int64_t *half_off, struct tx_entry out[SLICE])
+{
+    size_t count = 0;
+    lock_acquire(&tx->lock);
+    const struct tx_entry *e = tx_table_after(&tx->table, *half_off);
+    const struct tx_entry *end = tx->table.entries + tx->table.count;
+    for (; e && e < end && count < SLICE; e++)
+        out[count++] = *e;
+    lock_release(&tx->lock);
+    if (count)
+        *half_off = out[count - 1].half_off;
+    return count;
+}
+
+static bool write_entries(struct tx *tx, struct text *text, size_t *entries)
+{
+    struct tx_entry *slice = malloc(SLICE * sizeof *slice);
+    int64_t now_ns = clock_mono_ns(tx->env.clock);
+    int64_t half_off = -1;
+    bool ok = slice != NULL;
+    size_t count;
+    *entries = 0;
+    while (ok && (count = copy_slice(tx, &half_off, slice)) > 0) {
+        for (size_t i = 0; ok && i < count; i++) {
+            char line[LINE_BYTES];
+            const struct tx_entry *e = &slice[i];
+            int64_t ask_ms = (e->check_ns - now_ns) / ms_to_ns(1);
+            int len =
+                snprintf(line, sizeof line,
+                         "%" PRId64 " %" PRId64 " %" PRIu32 " %" PRId64 " %" PRId64 " %u %u\n",
+                         e->half_off, e->phys_off, e->size, e->store_ms, ask_ms > 0 ? ask_ms : 0,
+                         e->checks, e->state == TX_ENDING ? TX_PENDING : e->state);
+            ok = text_add(text, line, (size_t)len);
+        }
+        *entries += count;
+    }
+    free(slice);
+    return ok;
+}
+
+/* Heading and entries as one text. */
+static bool build(struct tx *tx, int64_t position, uint64_t number, uint64_t id, struct text *out)
+{
+    struct text entries = {NULL, 0, 0};
+    char head[LINE_BYTES];
+    size_t count;
+    bool ok = write_entries(tx, &entries, &count);
+    int len = snprintf(head, sizeof head, HEADING "%" PRId64 " %" PRIu64 " %" PRIu64 " %zu\n",
+                       position, number, id, count);
+    ok = ok && text_add(out, head, (size_t)len);
+    for (size_t at = 0; ok && at < entries.len; at += LINE_BYTES) {
+        size_t left = entries.len - at;
+        ok = text_add(out, entries.bytes + at, left < LINE_BYTES ? left : LINE_BYTES);
+    }
+    free(entries.bytes);
+    return ok;
+}
+
+enum tern_code tx_file_write(struct tx *tx, struct tern_error *err)
+{
+    char path[FS_PATH_BYTES];
+    uint64_t number;
+    uint64_t id;
+    struct text text = {NULL, 0, 0};
+    int64_t position = position_now(tx);
+    if (position == 0 || !ha_epoch_of(tx->broker->ha, position - 1, &number, &id))
+        return TERN_OK; /* an empty log */
+    enum tern_code code = file_path(tx, path, err);
+    if (code == TERN_OK && !build(tx, position, number, id, &text))
+        code = error_set(err, TERN_NO_MEMORY, "no memory for the snapshot of transactions");
+    if (code == TERN_OK)
+        code = store_flush(tx->broker->store, err);
+    if (code == TERN_OK)
+        code = durable_write(&tx->env, path, text.bytes, text.len, NULL, err);
+    free(text.bytes);
+    return code;
+}
+
+/* ---- reading ---- */
+
+struct reading {
+    struct tx *tx;
+    int64_t position;
+};
+
+static bool take_number(const char **at, uint64_t max, char end, uint64_t *out)
+{
+    uint64_t number = 0;
+    const char *p = *at;
+    if (*p < '0' || *p > '9')
+        return false;
+    for (; *p >= '0' && *p <= '9'; p++) {
+        unsigned digit = (unsigned)(*p - '0');
+        if (number > (max - digit) / 10)
+            return false;
+        number = number * 10 + digit;
+    }
+    if (*p != end)
+        return false;
+    *at = p + 1;
+    *out = number;
+    return true;
+}
+
+static bool take_entry(struct tx *tx, const char **at)
+{
+    uint64_t v[7];
+    static const uint64_t max[7] = {INT64_MAX,  INT64_MAX,  INT32_MAX,    INT64_MAX,
+                                    ASK_MAX_MS, UINT16_MAX, TX_STATES - 1};
+    for (int i = 0; i < 7; i++)
+        if (!take_number(at, max[i], i < 6 ? ' ' : '\n', &v[i]))
+            return false;
+    struct tx_entry entry = {
+        .half_off = (int64_t)v[0],
+        .phys_off = (int64_t)v[1],
+        .size = (uint32_t)v[2],
+        .store_ms = (int64_t)v[3],
+        .check_ns = clock_mono_ns(tx->env.clock) + ms_to_ns((int64_t)v[4]),
+        .checks = (uint16_t)v[5],
+        .state = (uint8_t)v[6],
+    };
+    if (entry.size < TX_RECORD_BYTES_MIN || entry.state == TX_ENDING)
+        return false;
+    lock_acquire(&tx->lock);
+    bool added = tx_table_reserve(&tx->table, 1) && tx_table_add(&tx->table, &entry);
+    lock_release(&tx->lock);
+    return added;
+}
+
+/* Whether the log before the position is the one that the file speaks of. */
+static bool fits_log(struct tx *tx, int64_t position, uint64_t number, uint64_t id)
+{
+    struct store_positions at;
+    uint64_t own_number;
+    uint64_t own_id;
+    store_positions(tx->broker->store, &at);
+    return position > 0 && position <= at.appended && position >= at.min &&
+           ha_epoch_of(tx->broker->ha, position - 1, &own_number, &own_id) &&
+           own_number == number && own_id == id;
+}
+
+static enum tern_code parse(void *arg, const char *text, size_t len, const char *extra,
+                            struct tern_error *err)
+{
+    struct reading *reading = arg;
+    struct tx *tx = reading->tx;
+    const char *at = text + sizeof HEADING - 1;
+    uint64_t position;
+    uint64_t number;
+    uint64_t id;
+    uint64_t count;
+    (void)extra;
+    if (strlen(text) != len || strncmp(text, HEADING, sizeof HEADING - 1) != 0 ||
+        !take_number(&at, INT64_MAX, ' ', &position) ||
+        !take_number(&at, UINT64_MAX, ' ', &number) || !take_number(&at, UINT64_MAX, ' ', &id) ||
+        !take_number(&at, SIZE_MAX, '\n', &count))
+        return error_set(err, TERN_CORRUPT, "the head of the snapshot of transactions is damaged");
+    if (!fits_log(tx, (int64_t)position, number, id))
+        return error_set(err, TERN_CORRUPT,
+                         "it speaks of the log up to %" PRIu64
+                         ", which is another one or has expired by now",
+                         position);
+    lock_acquire(&tx->lock);
+    tx_table_clear(&tx->table);
+    lock_release(&tx->lock);
+    for (uint64_t i = 0; i < count; i++)
+        if (!take_entry(tx, &at))
+            return error_set(err, TERN_CORRUPT, "entry %" PRIu64 " of the snapshot is damaged", i);
+    reading->position = (int64_t)position;
+    return *at ? error_set(err, TERN_CORRUPT, "more entries in the snapshot than it says")
+               : TERN_OK;
+}
+
+enum tern_code tx_file_read(struct tx *tx, int64_t *from, struct tern_error *err)
+{
+    char path[FS_PATH_BYTES];
+    struct reading reading = {.tx = tx};
+    enum tern_code code = file_path(tx, path, err);
+    if (code == TERN_OK)
+        code = durable_read(&tx->env, path, parse, &reading, err);
+    *from = reading.position;
+    if (code == TERN_OK)
+        return TERN_OK;
+    lock_acquire(&tx->lock);
+    tx_table_clear(&tx->table);
+    lock_release(&tx->lock);
+    return code;
+}
