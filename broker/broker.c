@@ -33,6 +33,7 @@
 #include "broker/long_poll.h"
 #include "broker/queue_locks.h"
 #include "broker/registrar.h"
+#include "broker/schedule/schedule.h"
 #include "broker/set_tables.h"
 #include "broker/subscription_cache.h"
 #include "broker/store_identity.h"
@@ -166,6 +167,7 @@ static void on_ha_state(void *arg, enum ha_mode mode, int state)
     if (state == TERN__WIRE__HA_STATE__HA_OPEN && !atomic_exchange(&broker->opened_set, true))
         latch_set(broker->env.sched, &broker->opened);
     tx_on_state(broker->tx, state == TERN__WIRE__HA_STATE__HA_OPEN);
+    schedule_wake(broker->schedule);
     if (broker->registrar)
         registrar_poke(broker->registrar);
 }
@@ -174,6 +176,26 @@ static void on_arrival(void *arg, const struct store_arrival *arrival)
 {
     struct broker *broker = arg;
     long_poll_arrival(broker->polls, arrival);
+    if (!strcmp(arrival->topic, SCHEDULE_TOPIC))
+        schedule_on_arrival(broker->schedule, arrival->queue_id);
+}
+
+static void on_sequel(void *arg, const struct record *record)
+{
+    struct broker *broker = arg;
+    schedule_on_record(broker->schedule, record);
+}
+
+static enum tern_code on_cut(void *arg, int64_t phys_off, struct tern_error *err)
+{
+    struct broker *broker = arg;
+    return schedule_on_cut(broker->schedule, phys_off, err);
+}
+
+static void on_cut_end(void *arg)
+{
+    struct broker *broker = arg;
+    schedule_on_cut_end(broker->schedule);
 }
 
 static void on_latched(void *arg, enum tern_code code, const char *text)
@@ -297,7 +319,10 @@ static void fill_store_options(const struct broker *broker, struct store_options
                                                 .on_flushed = on_flushed,
                                                 .on_arrival = on_arrival,
                                                 .on_latched = on_latched,
-                                                .on_end = on_end};
+                                                .on_end = on_end,
+                                                .on_sequel = on_sequel,
+                                                .on_cut = on_cut,
+                                                .on_cut_end = on_cut_end};
 }
 
 static enum tern_code open_store(struct broker *broker, struct tern_error *err)
@@ -315,6 +340,8 @@ static enum tern_code open_store(struct broker *broker, struct tern_error *err)
     enum tern_code code = ack_wait_create(&broker->env, "broker-ack", &broker->acks);
     if (code == TERN_OK)
         code = long_poll_create(&broker->env, &polls, &broker->polls);
+    if (code == TERN_OK)
+        code = schedule_create(broker, &broker->schedule);
     if (code != TERN_OK)
         return error_set(err, code, "starting the broker's tasks: %s", tern_code_text(code));
     fill_store_options(broker, &options);
@@ -529,8 +556,8 @@ enum tern_code broker_start(struct broker *broker, struct tern_error *err)
     if ((code = open_store(broker, err)) || (code = open_tables(broker, err)) ||
         (code = prepare_lanes(broker, err)) ||
         (code = settle_address(broker, (unsigned)broker->config.listen_port, err)) ||
-        (code = start_replication(broker, err)) || (code = start_server(broker, err)) ||
-        (code = start_registering(broker, err)))
+        (code = schedule_start(broker->schedule, err)) || (code = start_replication(broker, err)) ||
+        (code = start_server(broker, err)) || (code = start_registering(broker, err)))
         return code;
     await_opening(broker);
     log_info(broker->env.log, "broker_started", "name=%s id=%" PRId64 " address=%s ha_address=%s",
@@ -573,6 +600,7 @@ static void stop_running(struct broker *broker)
         rpc_server_stop(broker->server);
     tx_persist(broker->tx);
     ha_stop(broker->ha);
+    schedule_stop(broker->schedule);
     admin_lane_destroy(broker->admin);
     broker->admin = NULL;
     if (broker->polls)
@@ -617,6 +645,7 @@ void broker_destroy(struct broker *broker)
         ack_wait_fail_all(broker->acks, TERN_SERVICE_NOT_AVAILABLE);
     if (broker->commits)
         ack_wait_fail_all(broker->commits, TERN_SERVICE_NOT_AVAILABLE);
+    schedule_destroy(broker->schedule); /* its puts and cancellations have ended */
     if (broker->client)
         rpc_client_destroy(broker->client);
     registrar_destroy(broker->registrar); /* after its calls have ended */

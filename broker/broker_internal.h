@@ -42,6 +42,7 @@ struct ha;
 struct long_poll;
 struct queue_locks;
 struct registrar;
+struct schedule;
 struct set_tables;
 struct subscription_cache;
 struct tx;
@@ -74,6 +75,7 @@ struct broker {
     struct cold_lane *cold;
     struct tx *tx; /* transactions */
     struct admin_lane *admin;
+    struct schedule *schedule; /* delayed messages */
     struct registrar *registrar;
     struct rpc_server *server;
     struct rpc_client *client; /* to the nameservers */

@@ -21,8 +21,18 @@
 #include "base/props.h"
 #include "base/record.h"
 #include "broker/broker_internal.h"
+#include "broker/schedule/delay_event.h"
 
-enum { DIGITS_MAX = 18 };
+enum {
+    DIGITS_MAX = 18,
+    ROLL_MIN_MS = 1000,
+    SEQUEL_ROOM_BYTES = 96 /* for what is added when it is put again, or delivered */
+};
+
+int64_t delayed_roll_after_ms(const struct broker_config *config)
+{
+    return config->retention_ms / 2 < ROLL_MIN_MS ? ROLL_MIN_MS : config->retention_ms / 2;
+}
 
 static bool parse_number(const struct slice *text, int64_t *out)
 {
@@ -59,13 +69,13 @@ static void drop(struct delayed_message *message, const char *name)
 static enum tern_code append(struct delayed_message *message, const char *name, const char *value,
                              struct tern_error *err)
 {
-    if (props_append(message->props, &message->props_len, RECORD_PROPS_MAX, name, strlen(name),
-                     value, strlen(value)) == TERN_OK)
+    if (props_append(message->props, &message->props_len, RECORD_PROPS_MAX - SEQUEL_ROOM_BYTES,
+                     name, strlen(name), value, strlen(value)) == TERN_OK)
         return TERN_OK;
     return error_set(err, TERN_MESSAGE_ILLEGAL,
                      "properties of %zu bytes have no room for %s, which a delayed message gets: "
                      "the limit is %d",
-                     message->props_len, name, RECORD_PROPS_MAX);
+                     message->props_len, name, RECORD_PROPS_MAX - SEQUEL_ROOM_BYTES);
 }
 
 static enum tern_code append_number(struct delayed_message *message, const char *name,
@@ -147,7 +157,10 @@ static enum tern_code wrap_due(struct broker *broker, struct delayed_message *me
         return error_set(err, TERN_MESSAGE_ILLEGAL,
                          "a due time %" PRId64 " ms ahead is beyond timerMaxDelay, %" PRId64 " ms",
                          due_ms - now_ms, most_ms);
+    int64_t roll_ms = now_ms + delayed_roll_after_ms(&broker->config);
     enum tern_code code = append_number(message, PROP_TIMER_OUT_MS, due_ms, err);
+    if (code == TERN_OK && roll_ms < due_ms)
+        code = append_number(message, PROP_TIMER_ROLL_MS, roll_ms, err);
     return code ? code : wrap(message, TIMER_TOPIC, 0, err);
 }
 
@@ -163,7 +176,9 @@ enum tern_code delayed_wrap(struct broker *broker, struct delayed_message *messa
     if (levelled && !parse_number(&value, &level))
         return error_set(err, TERN_MESSAGE_ILLEGAL, "DELAY=%.*s is no whole number",
                          (int)(value.len < 32 ? value.len : 32), (const char *)value.ptr);
-    drop(message, PROP_TIMER_OUT_MS); /* ours alone */
+    drop(message, PROP_TIMER_OUT_MS); /* these are ours alone */
+    drop(message, PROP_TIMER_ROLL_MS);
+    drop(message, PROP_DELAY_TRIES);
     enum tern_code code = take_due(message, now_ms, &timed, &due_ms, err);
     if (code != TERN_OK)
         return code;

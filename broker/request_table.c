@@ -20,6 +20,7 @@ static const struct request_row rows[] = {
     ROW(LIST_TRANSACTIONS, list_transactions, "transactions that are pending, or were given up"),
     ROW(RESUME_TRANSACTION, resume_transaction,
         "a transaction that was given up is taken up again"),
+    ROW(CANCEL_DELAYED, cancel_delayed, "take a delayed message back"),
     ROW(PULL, pull, "read messages of a queue, waiting for new ones"),
     ROW(QUERY_OFFSET, query_offset, "a group's progress in a queue"),
     ROW(COMMIT_OFFSET, commit_offset, "store a group's progress"),

@@ -265,9 +265,10 @@ void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_
 /* Properties a prepared record may not carry: they ask for what SendRecords does not do. */
 static bool forbidden_property(const struct slice *name)
 {
-    static const char *const names[] = {PROP_WAIT,       PROP_DELAY,    PROP_TRAN_MSG,
-                                        PROP_REAL_TOPIC, PROP_REAL_QID, PROP_RETRY_TOPIC,
-                                        PROP_SEQUEL_OF};
+    static const char *const names[] = {
+        PROP_WAIT,           PROP_DELAY,          PROP_TRAN_MSG,  PROP_REAL_TOPIC,
+        PROP_REAL_QID,       PROP_RETRY_TOPIC,    PROP_SEQUEL_OF, PROP_TIMER_DELIVER_MS,
+        PROP_TIMER_DELAY_MS, PROP_TIMER_DELAY_SEC};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (name->len == strlen(names[i]) && !memcmp(name->ptr, names[i], name->len))
             return true;
@@ -287,7 +288,7 @@ static const char *check_props(const struct broker *broker, const struct record 
                       !memcmp(value.ptr, broker->config.cluster_name, value.len);
         else if (forbidden_property(&name))
             return "a property that prepared records may not carry (WAIT, DELAY, TRAN_MSG, "
-                   "REAL_TOPIC, REAL_QID, RETRY_TOPIC, SEQUEL_OF)";
+                   "REAL_TOPIC, REAL_QID, RETRY_TOPIC, SEQUEL_OF, TIMER_…)";
     }
     return cluster ? NULL : "no property CLUSTER with this cluster's name";
 }

@@ -1,13 +1,14 @@
 /*
  * Sending in plain fields, for simple clients and for whatever prepared records do not offer: the
- * broker encodes the record itself. The stored properties lose WAIT (it is honoured) and gain
- * CLUSTER, as RocketMQ's SendMessageProcessor does.
+ * broker encodes the record itself. Delayed messages come this way. The stored properties lose WAIT
+ * (it is honoured) and gain CLUSTER, as RocketMQ's SendMessageProcessor does.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/names.h"
 #include "base/props.h"
+#include "broker/delayed.h"
 #include "broker/handlers/send.h"
 
 /* The properties to store, in the request's memory. On failure the request was answered. */
@@ -17,11 +18,6 @@ static uint8_t *stored_props(struct send *send, const ProtobufCBinaryData *sent,
     const char *cluster = send->broker->config.cluster_name;
     struct slice value;
 
-    if (props_get(sent->data, sent->len, PROP_DELAY, &value)) {
-        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
-                        "delayed messages are not offered by this version: leave DELAY out");
-        return NULL;
-    }
     uint8_t *props = rpc_request_alloc(request, RECORD_PROPS_MAX);
     if (!props) {
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the properties");
@@ -72,6 +68,36 @@ static bool check_fields(struct broker *broker, struct rpc_request *request)
     return false;
 }
 
+/*
+ * A message that asks for a delay goes where it waits; its target was checked as that of any send,
+ * and the answer still names its own queue. On failure the request was answered.
+ */
+static bool wrap_delayed(struct send *send, struct delayed_message *message)
+{
+    struct tern_error err;
+    struct consume_queue *waiting = NULL;
+    memcpy(message->topic, send->topic, send->topic_len + 1);
+    message->topic_len = send->topic_len;
+    message->queue_id = send->queue_id;
+    enum tern_code code = delayed_wrap(send->broker, message, &err);
+    if (code != TERN_OK) {
+        rpc_reply_failure(send->request, code, &err);
+        return false;
+    }
+    if (!strcmp(message->topic, send->topic))
+        return true;
+    code = store_queue_ref(send->broker->store, message->topic, message->topic_len,
+                           message->queue_id, &waiting);
+    if (code != TERN_OK) {
+        rpc_reply_error(send->request, code, "queue %" PRId32 " of topic %s cannot be opened",
+                        message->queue_id, message->topic);
+        return false;
+    }
+    store_queue_unref(send->append.queue);
+    send->append.queue = waiting;
+    return true;
+}
+
 void handle_send(struct broker *broker, struct rpc_request *request)
 {
     const Tern__Wire__SendRequest *wanted = request->header->send;
@@ -83,15 +109,22 @@ void handle_send(struct broker *broker, struct rpc_request *request)
     if (!send)
         return;
     struct consume_queue *queue = send->append.queue;
-    size_t props_len;
-    uint8_t *props = stored_props(send, &wanted->properties, &props_len);
-    bool half = props && tx_asked(props, props_len);
-    if (!props || (half && !transaction_begin(send, props, &props_len))) {
+    struct delayed_message message;
+    message.props = stored_props(send, &wanted->properties, &message.props_len);
+    bool half = message.props && tx_asked(message.props, message.props_len);
+    bool good = message.props && (half ? transaction_begin(send, message.props, &message.props_len)
+                                       : wrap_delayed(send, &message));
+    if (!good) {
         store_queue_unref(queue);
         return;
     }
+    if (half) { /* it waits where the transaction put it */
+        memcpy(message.topic, send->topic, send->topic_len + 1);
+        message.topic_len = send->topic_len;
+        message.queue_id = send->queue_id;
+    }
     struct record fields = {
-        .queue_id = send->queue_id,
+        .queue_id = message.queue_id,
         .flag = wanted->flag,
         .sys_flag = wanted->sys_flag,
         .born_ms = wanted->born_ms,
@@ -100,13 +133,13 @@ void handle_send(struct broker *broker, struct rpc_request *request)
         .reconsume_times = wanted->reconsume_times,
         .body = request->payload,
         .body_len = (uint32_t)request->payload_size,
-        .topic = (const uint8_t *)send->topic,
-        .topic_len = (uint8_t)send->topic_len,
-        .props = props,
-        .props_len = (uint16_t)props_len,
+        .topic = (const uint8_t *)message.topic,
+        .topic_len = (uint8_t)message.topic_len,
+        .props = message.props,
+        .props_len = (uint16_t)message.props_len,
     };
     size_t size = RECORD_FIXED_BYTES + 2 * RECORD_V6_EXTRA_BYTES + request->payload_size +
-                  send->topic_len + props_len;
+                  message.topic_len + message.props_len;
     uint8_t *bytes = rpc_request_alloc(request, size);
     size = bytes ? record_encode(bytes, size, &fields) : 0;
     if (size) {

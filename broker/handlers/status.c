@@ -7,14 +7,16 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/names.h"
 #include "broker/ack_wait.h"
 #include "broker/cold_lane.h"
 #include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 #include "broker/long_poll.h"
+#include "broker/schedule/schedule.h"
 #include "broker/tx/tx.h"
 
-enum { STATUS_ENTRIES_MAX = 256, VALUE_BYTES = 300 };
+enum { STATUS_ENTRIES_MAX = 512, VALUE_BYTES = 300 };
 
 struct entries {
     struct arena *arena;
@@ -145,6 +147,46 @@ static void add_transactions(struct entries *entries, struct broker *broker)
     add_number(entries, "transactionRecordsDamagedTotal", (int64_t)s.damaged);
 }
 
+static const char *schedule_text(const struct schedule_status *status)
+{
+    static const char *const texts[] = {"following", "opening", "delivering"};
+    return status->lagging && status->state == SCHEDULE_DELIVERING ? "catching up"
+                                                                   : texts[status->state];
+}
+
+/* RocketMQ's scheduleMessageOffset_<level>, "cur,max", for levels that have had messages; and the
+ * timer. */
+static void add_delayed(struct entries *entries, struct broker *broker)
+{
+    struct schedule_status status;
+    schedule_status(broker->schedule, &status);
+    for (int32_t level = 1; level <= DELAY_LEVELS_MAX; level++) {
+        int64_t min;
+        int64_t max;
+        char key[48];
+        store_queue_range(broker->store, SCHEDULE_TOPIC, level - 1, &min, &max);
+        if (max == 0)
+            continue;
+        snprintf(key, sizeof key, "scheduleMessageOffset_%" PRId32, level);
+        add(entries, key, "%" PRId64 ",%" PRId64, status.level_done[level - 1], max);
+    }
+    add(entries, "delayState", "%s", schedule_text(&status));
+    add_number(entries, "delayPositionBytes", status.position);
+    add_number(entries, "delayBehindMs", status.behind_ms);
+    add_number(entries, "delayPutting", status.putting);
+    add_number(entries, "timerPending", status.timer_pending);
+    add_number(entries, "timerFiles", status.timer_files);
+    add_number(entries, "timerInMemory", status.window);
+    add_number(entries, "delayedDelivered", (int64_t)status.delivered);
+    add_number(entries, "delayedRolled", (int64_t)status.rolled);
+    add_number(entries, "delayedRetried", (int64_t)status.retried);
+    add_number(entries, "delayedDead", (int64_t)status.dead);
+    add_number(entries, "delayedGivenUp", (int64_t)status.discarded);
+    add_number(entries, "delayedExpired", (int64_t)status.expired);
+    add_number(entries, "delayedCancelled", (int64_t)status.cancelled);
+    add_number(entries, "delayFilesRebuilt", (int64_t)status.rebuilt);
+}
+
 static void add_requests(struct entries *entries, struct broker *broker)
 {
     const struct request_row *rows;
@@ -213,6 +255,7 @@ void handle_broker_status(struct broker *broker, struct rpc_request *request)
     add_broker(entries, broker);
     add_store(entries, broker);
     add_transactions(entries, broker);
+    add_delayed(entries, broker);
     add_requests(entries, broker);
     if (entries->failed) {
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the status");

@@ -68,6 +68,14 @@ struct store_observer {
      * was deleted since; during recovery too, and again for what is dispatched again. Be quick.
      */
     void (*on_sequel)(void *arg, const struct record *record);
+    /*
+     * The log is about to end at phys_off, all that was told of records from there on is void; 0:
+     * it is replaced by another one (store_reset). An error refuses the cut. on_cut_end() follows
+     * each on_cut() that was OK, whether the log was cut or not. On whoever cuts, while everything
+     * else stands still; may wait for the disk and read, not append.
+     */
+    enum tern_code (*on_cut)(void *arg, int64_t phys_off, struct tern_error *err);
+    void (*on_cut_end)(void *arg);
 };
 
 struct store_options {

@@ -63,6 +63,19 @@ void store_let_go(struct store *store)
     appender_let_go(store->appender);
 }
 
+enum tern_code store_tell_cut(struct store *store, int64_t phys_off, struct tern_error *err)
+{
+    const struct store_observer *observer = &store->options.observer;
+    return observer->on_cut ? observer->on_cut(observer->arg, phys_off, err) : TERN_OK;
+}
+
+void store_tell_cut_end(struct store *store)
+{
+    const struct store_observer *observer = &store->options.observer;
+    if (observer->on_cut_end)
+        observer->on_cut_end(observer->arg);
+}
+
 /* ---- where ---- */
 
 struct place {
@@ -211,9 +224,12 @@ static enum tern_code cut(struct store *store, int64_t phys_off, bool save,
     if (!code && save)
         code = diverged_save(store->env, store->root, store->log, place.at, end, result->saved_as,
                              err);
+    if (!code)
+        code = store_tell_cut(store, place.at, err);
     if (code)
         return code;
     code = cut_all(store, &place, err);
+    store_tell_cut_end(store);
     if (code)
         gate_latch(&store->gate, code, error_text(err, code));
     return code;

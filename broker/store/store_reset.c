@@ -103,11 +103,14 @@ static enum tern_code reset(struct store *store, int64_t start, struct store_cut
     enum tern_code code = flusher_flush_held(store->flusher, err);
     if (!code && result->cut_bytes > 0)
         code = diverged_folder(store->env, store->root, &intent.wall_ms, err);
+    if (!code)
+        code = store_tell_cut(store, 0, err);
     if (code)
         return code;
     if (intent.wall_ms > 0)
         snprintf(result->saved_as, sizeof result->saved_as, "%" PRId64, intent.wall_ms);
     code = reset_all(store, &intent, err);
+    store_tell_cut_end(store);
     if (code)
         gate_latch(&store->gate, code, error_text(err, code));
     return code;

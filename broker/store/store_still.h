@@ -3,6 +3,10 @@
 #ifndef STORE_STORE_STILL_H
 #define STORE_STORE_STILL_H
 
+#include <stdint.h>
+
+#include "base/error.h"
+
 struct store;
 
 /*
@@ -11,5 +15,10 @@ struct store;
  */
 void store_hold(struct store *store);
 void store_let_go(struct store *store);
+
+/* store_observer's on_cut and on_cut_end. @thread who holds the store */
+MUST_CHECK enum tern_code store_tell_cut(struct store *store, int64_t phys_off,
+                                         struct tern_error *err);
+void store_tell_cut_end(struct store *store);
 
 #endif

@@ -49,8 +49,22 @@ TERN_API enum tern_code tern_message_set_property(struct tern_message *message, 
                                                   const char *value);
 /* The application's own 32 bits. */
 TERN_API void tern_message_set_flag(struct tern_message *message, int32_t flag);
-/* RocketMQ's delay levels: 0 none, 1…18 for 1s … 2h. TERN_INVALID outside 0…18. */
+/*
+ * When the message is to be delivered; the last of these calls counts. It is sent at once and waits
+ * at its broker, durably (docs/delay.md); tern_producer_cancel() takes it back. Delayed messages
+ * travel alone: not in batches. TERN_INVALID on a received message.
+ *
+ * Level: RocketMQ's, 0 none, 1…18 for 1s … 2h as the broker's messageDelayLevel has them;
+ * TERN_INVALID outside 0…18.
+ */
 TERN_API enum tern_code tern_message_set_delay_level(struct tern_message *message, int level);
+/* At a time, ms since 1970 by the broker's clock (RocketMQ: setDeliverTimeMs); 0: no delay. A time
+ * in the past is no delay; one beyond the broker's timerMaxDelay (40 days) is refused when it is
+ * sent, MESSAGE_ILLEGAL. TERN_INVALID: negative. */
+TERN_API enum tern_code tern_message_set_deliver_at_ms(struct tern_message *message,
+                                                       int64_t wall_ms);
+/* So long after the broker has it (RocketMQ: setDelayTimeMs); else as above. */
+TERN_API enum tern_code tern_message_set_delay_ms(struct tern_message *message, int64_t delay_ms);
 /* false: the broker answers as soon as the message is appended, whatever its flush mode. Default
  * true. */
 TERN_API void tern_message_set_wait_store_ok(struct tern_message *message, bool wait);

@@ -186,6 +186,17 @@ TERN_API enum tern_code tern_producer_send_async(struct tern_producer *producer,
                                                  const struct tern_queue *queue,
                                                  tern_send_callback done, void *arg,
                                                  struct tern_error *err);
+/*
+ * Takes a delayed message back that was sent with this result: when it returns TERN_OK it is never
+ * delivered. Asks the master that stored it (result->offset_id) and waits at most the send timeout.
+ * QUERY_NOT_FOUND: it does not wait any more: delivered, just being delivered, or cancelled.
+ * FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: cancelled, but as for a send not
+ * known to be safe. TIMEOUT, CONNECTION_LOST: not known, ask again. INVALID: a result without
+ * offset_id. STATE in a callback. RocketMQ 5: recallMessage.
+ */
+TERN_API enum tern_code tern_producer_cancel(struct tern_producer *producer,
+                                             const struct tern_send_result *result,
+                                             struct tern_error *err);
 /* No answer is waited for; TERN_OK only means it was handed to the transport. */
 TERN_API enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
                                                   struct tern_message *message,

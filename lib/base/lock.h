@@ -28,6 +28,7 @@
     X(BROKER_LANE)      /* queue of a request lane */                                              \
     X(BROKER_TX)        /* pending transactions */                                                 \
     X(BROKER_LOCKS)     /* queue locks of orderly consumers */                                     \
+    X(BROKER_DELAY)     /* what delayed messages are told by other threads */                      \
     X(BROKER_REGISTRAR) /* state of registrations */                                               \
     X(HA)               /* what the parts of replication share */                                  \
     X(HA_OPENING)       /* how a master starts */                                                  \

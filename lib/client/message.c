@@ -11,6 +11,7 @@
  */
 #include "client/message_struct.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,21 +184,44 @@ void tern_message_set_flag(struct tern_message *message, int32_t flag)
         message->flag = flag;
 }
 
+/* A message has one delay: the last one set. NULL: none. */
+static enum tern_code set_delay(struct tern_message *message, const char *name, int64_t value)
+{
+    static const char *const all[] = {PROP_DELAY, PROP_TIMER_DELIVER_MS, PROP_TIMER_DELAY_MS};
+    char text[24];
+    enum tern_code code = TERN_OK;
+    snprintf(text, sizeof text, "%" PRId64, value);
+    if (name)
+        code = set_pair(message, name, text);
+    for (size_t i = 0; code == TERN_OK && i < sizeof all / sizeof all[0]; i++) {
+        size_t len = atomic_load_explicit(&message->props_len, memory_order_relaxed);
+        if (!name || strcmp(all[i], name) != 0)
+            props_changed(message, props_remove(message->props, message->props, len, all[i]));
+    }
+    if (code == TERN_OK)
+        message->delayed = name != NULL;
+    return code;
+}
+
 enum tern_code tern_message_set_delay_level(struct tern_message *message, int level)
 {
     if (message->received || level < 0 || level > DELAY_LEVEL_MAX)
         return TERN_INVALID;
-    if (level == 0) {
-        size_t len = atomic_load_explicit(&message->props_len, memory_order_relaxed);
-        props_changed(message, props_remove(message->props, message->props, len, PROP_DELAY));
-        message->delayed = false;
-        return TERN_OK;
-    }
-    char text[12];
-    snprintf(text, sizeof text, "%d", level);
-    enum tern_code code = set_pair(message, PROP_DELAY, text);
-    message->delayed = message->delayed || code == TERN_OK;
-    return code;
+    return set_delay(message, level ? PROP_DELAY : NULL, level);
+}
+
+enum tern_code tern_message_set_deliver_at_ms(struct tern_message *message, int64_t wall_ms)
+{
+    if (message->received || wall_ms < 0)
+        return TERN_INVALID;
+    return set_delay(message, wall_ms ? PROP_TIMER_DELIVER_MS : NULL, wall_ms);
+}
+
+enum tern_code tern_message_set_delay_ms(struct tern_message *message, int64_t delay_ms)
+{
+    if (message->received || delay_ms < 0)
+        return TERN_INVALID;
+    return set_delay(message, delay_ms ? PROP_TIMER_DELAY_MS : NULL, delay_ms);
 }
 
 void tern_message_set_wait_store_ok(struct tern_message *message, bool wait)

@@ -64,7 +64,7 @@ struct tern_message {
     bool received;             /* setters refuse */
     bool wait_store_ok;
     bool props_on_heap;
-    bool delayed;        /* has a DELAY property */
+    bool delayed;        /* has a property that delays it */
     bool absolute_topic; /* no namespace is put before it */
     bool half;           /* of a transaction that is being sent */
     uint8_t topic_len;

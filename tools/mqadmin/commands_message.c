@@ -239,7 +239,37 @@ static int run_by_offset(struct invocation *invocation)
     return status;
 }
 
+/* At the broker that the id names. */
+static int run_cancel(struct invocation *invocation)
+{
+    const char *offset_id = option_value(invocation, "msgId");
+    const char *key = option_value(invocation, "msgKey");
+    char address[HOST_TEXT_BYTES];
+    struct tern_error err = {.text = ""};
+    struct host host;
+    Tern__Wire__CancelDelayedRequest body = TERN__WIRE__CANCEL_DELAYED_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    if (message_id_parse(offset_id, &host, &body.physical_offset) != TERN_OK)
+        return command_usage(invocation, "-i: '%s' is no offset message id", offset_id);
+    host_format(address, &host);
+    body.message_id = frame_bytes(key, strlen(key));
+    request.body_case = TERN__WIRE__REQUEST__BODY_CANCEL_DELAYED;
+    request.cancel_delayed = &body;
+    enum tern_code code =
+        admin_call_broker(invocation->admin, address, &request, NULL, 0, NULL, &err);
+    if (code != TERN_OK)
+        return command_fail(invocation, code, &err);
+    printf("cancelled %s\n", key);
+    return EXIT_DONE;
+}
+
 const struct command message_commands[] = {
+    {.name = "cancelMessage",
+     .help = "take a delayed message back, which is then never delivered",
+     .example = "mqadmin cancelMessage -i OFFSETMSGID -k MSGID",
+     .options = {{'i', "msgId", "ID", true, "the offset message id that its sending answered"},
+                 {'k', "msgKey", "ID", true, "its message id (UNIQ_KEY)"}},
+     .run = run_cancel},
     {.name = "queryMsgById",
      .help = "a message by its offset message id",
      .example = "mqadmin queryMsgById -i 7F00000100002A9F0000000000001000",

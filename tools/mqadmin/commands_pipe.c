@@ -13,6 +13,8 @@ const struct command pipe_commands[] = {
                  {'c', "tags", "TAG", false, "the tag"},
                  {'k', "keys", "KEYS", false, "keys, separated by spaces"},
                  {0, "property", "NAME=VALUE", false, "a property; may be repeated"},
+                 {0, "delay-level", "N", false, "deliver after delay level 1..18"},
+                 {0, "deliver-at", "MS", false, "deliver at this time, ms since 1970"},
                  {'b', "brokerName", "NAME", false, "to this broker set, with -i"},
                  {'i', "qid", "N", false, "to this queue, with -b"}},
      .run = pipe_send,

@@ -15,6 +15,25 @@ enum { SEND_TIMEOUT_MS = 5000 };
 
 /* ---- one message ---- */
 
+static enum tern_code apply_delay(struct invocation *invocation, struct tern_message *message,
+                                  struct tern_error *err)
+{
+    int64_t level;
+    int64_t at_ms;
+    enum tern_code code = TERN_OK;
+    if (!option_number(invocation, "delay-level", 0, 18, 0, &level) ||
+        !option_number(invocation, "deliver-at", 0, INT64_MAX / 2, 0, &at_ms))
+        return error_set(err, TERN_INVALID, "--delay-level is 0..18, --deliver-at ms since 1970");
+    if (level && at_ms)
+        return error_set(err, TERN_INVALID,
+                         "--delay-level and --deliver-at: a message has one delay");
+    if (level)
+        code = tern_message_set_delay_level(message, (int)level);
+    if (code == TERN_OK && at_ms)
+        code = tern_message_set_deliver_at_ms(message, at_ms);
+    return code ? error_set(err, code, "the delay does not fit into the properties") : TERN_OK;
+}
+
 static enum tern_code apply_options(struct invocation *invocation, struct tern_message *message,
                                     struct tern_error *err)
 {
@@ -24,6 +43,8 @@ static enum tern_code apply_options(struct invocation *invocation, struct tern_m
         return error_set(err, code, "-c: '%s' is no tag", tag);
     if (keys && (code = tern_message_set_keys(message, keys)) != TERN_OK)
         return error_set(err, code, "-k: '%s' are no keys", keys);
+    if ((code = apply_delay(invocation, message, err)) != TERN_OK)
+        return code;
     for (size_t i = 0; i < invocation->repeated_count; i++) {
         char name[256];
         const char *equals = strchr(invocation->repeated[i], '=');

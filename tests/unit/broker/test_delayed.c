@@ -164,7 +164,7 @@ static void properties_without_room_are_refused(void **state)
     assert_ok(props_append(room, &message.props_len, sizeof room, "p", 1, value,
                            sizeof value - message.props_len - 4));
     assert_int_equal(delayed_wrap(&fake.broker, &message, &err), TERN_MESSAGE_ILLEGAL);
-    assert_contains(err.text, "limit is 32767");
+    assert_contains(err.text, "limit is 32671");
 }
 
 int main(void)
