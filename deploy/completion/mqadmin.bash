@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -20,6 +20,8 @@ _mqadmin() {
         options="--namesrvAddr --json --help --brokerAddr --level --timeoutMillis --order" ;;
     brokerStatus)
         options="--namesrvAddr --json --help --brokerAddr --brokerId --clusterName" ;;
+    cancelMessage)
+        options="--namesrvAddr --json --help --msgId --msgKey" ;;
     checkMsgSendRT)
         options="--namesrvAddr --json --help --topic --amount --size" ;;
     cleanExpiredCQ)
@@ -100,7 +102,7 @@ _mqadmin() {
         options="--namesrvAddr --json --help --msgId" ;;
     sendMessage)
         case $before in --file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;; esac
-        options="--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --brokerName --qid" ;;
+        options="--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --delay-level --deliver-at --brokerName --qid" ;;
     sendMsgStatus)
         options="--namesrvAddr --json --help --brokerName --messageSize --count" ;;
     skipAccumulatedMessage)
