@@ -1,0 +1,132 @@
+/* What a broker knows of its transactions, and what their records say. */
+#include "tests/unit/broker/broker_unit.h"
+
+#include "base/names.h"
+#include "base/props.h"
+#include "broker/tx/tx_record.h"
+#include "broker/tx/tx_table.h"
+
+static struct tx_table table;
+
+static void add(int64_t half_off, enum tx_state state)
+{
+    struct tx_entry entry = {
+        .half_off = half_off, .phys_off = half_off * 100, .size = 200, .state = (uint8_t)state};
+    assert_true(tx_table_reserve(&table, 1));
+    assert_true(tx_table_add(&table, &entry));
+}
+
+static void entries_are_found_by_either_offset_whatever_order_they_came_in(void **state)
+{
+    (void)state;
+    tx_table_init(&table);
+    for (int64_t i = 0; i < 1000; i++)
+        add(i * 7 % 1000, TX_PENDING);
+    for (int64_t i = 0; i < 1000; i++) {
+        assert_int_equal(tx_table_find(&table, i)->phys_off, i * 100);
+        assert_int_equal(tx_table_find_phys(&table, i * 100)->half_off, i);
+    }
+    assert_null(tx_table_find(&table, 1000));
+    assert_null(tx_table_find_phys(&table, 50));
+    assert_int_equal(tx_table_after(&table, -1)->half_off, 0);
+    assert_null(tx_table_after(&table, 999));
+    assert_null(tx_table_after(&table, INT64_MAX));
+    assert_false(tx_table_add(&table, tx_table_find(&table, 5)));
+    tx_table_fini(&table);
+}
+
+static void decided_ones_are_forgotten_oldest_first_and_pending_ones_never(void **state)
+{
+    (void)state;
+    tx_table_init(&table);
+    add(0, TX_PENDING);
+    add(1, TX_DISCARDED);
+    for (int64_t i = 2; i < 100000; i++) {
+        add(i, TX_PENDING);
+        tx_table_set(&table, tx_table_find(&table, i), TX_COMMITTED);
+    }
+    assert_true(table.count <= 2 * TX_REMEMBERED + 4);
+    assert_int_equal(tx_table_open(&table), 1);
+    assert_non_null(tx_table_find(&table, 0));
+    assert_non_null(tx_table_find(&table, 1));
+    assert_null(tx_table_find(&table, 2));
+    assert_int_equal(tx_table_find(&table, 99999)->state, TX_COMMITTED);
+    tx_table_fini(&table);
+}
+
+static void half_message_gets_where_it_goes_and_committed_one_loses_it(void **state)
+{
+    struct tern_error err;
+    struct tx_half half;
+    struct record fields = {.queue_id = 0};
+    uint8_t props[RECORD_PROPS_MAX];
+    uint8_t out[RECORD_PROPS_MAX];
+    uint8_t bytes[1024];
+    struct record committed;
+    struct slice value;
+    static const char sent[] = "TAGS\001t\002TRAN_MSG\001true\002PGROUP\001g\002UNIQ_KEY\001u";
+    size_t len = sizeof sent - 1;
+    (void)state;
+    memcpy(props, sent, len);
+    assert_true(tx_asked(props, len));
+    assert_ok(tx_half_props(props, &len, "T", 3, &err));
+    fields.topic = (const uint8_t *)TX_HALF_TOPIC;
+    fields.topic_len = sizeof TX_HALF_TOPIC - 1;
+    fields.props = props;
+    fields.props_len = (uint16_t)len;
+    fields.body = (const uint8_t *)"body";
+    fields.body_len = 4;
+    size_t size = record_encode(bytes, sizeof bytes, &fields);
+    record_stamp_position(bytes, 7, 4096);
+    assert_ok(tx_half_read(bytes, size, 7, 4096, &half, &err));
+    assert_int_equal(half.queue_id, 3);
+    assert_memory_equal(half.group.ptr, "g", 1);
+    assert_int_equal(tx_half_read(bytes, size, 8, 4096, &half, &err), TERN_CORRUPT);
+    assert_int_equal(tx_half_read(bytes, size, 7, 4097, &half, &err), TERN_CORRUPT);
+    assert_int_equal(tx_half_read(bytes, size - 1, 7, 4096, &half, &err), TERN_CORRUPT);
+    assert_ok(tx_half_read(bytes, size, 7, 4096, &half, &err));
+    tx_committed_fields(&half, &fields.store_host, out, &committed);
+    assert_int_equal(committed.prepared_tx_off, 4096);
+    assert_int_equal(committed.queue_id, 3);
+    assert_false(tx_asked(committed.props, committed.props_len));
+    assert_false(props_get(committed.props, committed.props_len, PROP_PGROUP, &value));
+    assert_true(props_get(committed.props, committed.props_len, PROP_UNIQ_KEY, &value));
+}
+
+static void what_a_record_says_survives_any_byte_being_another(void **state)
+{
+    uint8_t body[TX_MARK_BODY_BYTES];
+    uint8_t props[TX_MARK_PROPS_BYTES];
+    struct host host = {.port = 1};
+    struct record fields;
+    struct tx_said said;
+    (void)state;
+    tx_mark_fields('c', 42, 9, 1, &host, body, props, &fields);
+    tx_record_read(&fields, &said);
+    assert_int_equal(said.word, TX_WORD_CHECKED);
+    assert_int_equal(said.half_off, 42);
+    assert_int_equal(said.checks, 9);
+    tx_mark_fields('d', 43, 0, 1, &host, body, props, &fields);
+    tx_record_read(&fields, &said);
+    assert_int_equal(said.word, TX_WORD_ENDED);
+    for (uint32_t at = 0; at < fields.body_len + fields.props_len; at++)
+        for (int value = 0; value < 256; value++) {
+            uint8_t *byte = at < fields.body_len ? &body[at] : &props[at - fields.body_len];
+            uint8_t kept = *byte;
+            *byte = (uint8_t)value;
+            tx_record_read(&fields, &said);
+            assert_true(said.word == TX_WORD_NONE || said.half_off >= 0);
+            *byte = kept;
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(entries_are_found_by_either_offset_whatever_order_they_came_in),
+        cmocka_unit_test(decided_ones_are_forgotten_oldest_first_and_pending_ones_never),
+        cmocka_unit_test(half_message_gets_where_it_goes_and_committed_one_loses_it),
+        cmocka_unit_test(what_a_record_says_survives_any_byte_being_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
