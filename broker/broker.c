@@ -549,6 +549,15 @@ static void await_opening(struct broker *broker)
              "effect=\"reads are served, sends refused\" see=\"mqadmin haStatus\"");
 }
 
+/* Who held queues before a restart is to get them again, though their locks are not known. */
+static void await_lock_owners(struct broker *broker)
+{
+    struct store_positions at;
+    store_positions(broker->store, &at);
+    if (at.whole > at.min)
+        queue_locks_await_claims(broker->locks);
+}
+
 enum tern_code broker_start(struct broker *broker, struct tern_error *err)
 {
     enum tern_code code;
@@ -556,8 +565,10 @@ enum tern_code broker_start(struct broker *broker, struct tern_error *err)
     if ((code = open_store(broker, err)) || (code = open_tables(broker, err)) ||
         (code = prepare_lanes(broker, err)) ||
         (code = settle_address(broker, (unsigned)broker->config.listen_port, err)) ||
-        (code = schedule_start(broker->schedule, err)) || (code = start_replication(broker, err)) ||
-        (code = start_server(broker, err)) || (code = start_registering(broker, err)))
+        (code = schedule_start(broker->schedule, err)) || (code = start_replication(broker, err)))
+        return code;
+    await_lock_owners(broker);
+    if ((code = start_server(broker, err)) || (code = start_registering(broker, err)))
         return code;
     await_opening(broker);
     log_info(broker->env.log, "broker_started", "name=%s id=%" PRId64 " address=%s ha_address=%s",

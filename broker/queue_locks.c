@@ -3,8 +3,9 @@
  * they end: whoever changes the table takes a few out that have ended, from the oldest on.
  *
  *   free ──lock──► held ──lock by the same──► held for a lease more
- *                   │ unlock ─► released: kept for a lease, so that copies hear of it ─► free
- *                   └ lease over ─► free
+ *                   │ unlock ─► released: kept for a lease, so that copies hear of it ─┐
+ *                   └ lease over ──────────────────────────────────────────────────────┴─► free,
+ *                     forgotten a lease later: till then the next owner learns of failed tries
  *
  * Invariants: at most one client holds a queue of a group; an entry whose lease is over holds
  * nothing, whether it was taken out yet or not.
@@ -33,7 +34,9 @@ struct queue_lock {
     uint32_t hash;
     int32_t queue_id;
     int64_t ends_ns; /* monotonic */
-    bool released;   /* nobody holds it */
+    int64_t tries_offset;
+    int32_t tries;
+    bool released; /* nobody holds it */
     uint16_t topic_len, group_len;
     char *client; /* in `names`, terminated */
     char names[]; /* topic, group, client, each terminated; room for CLIENT_ID_MAX */
@@ -46,6 +49,7 @@ struct queue_locks {
     struct queue_lock **buckets;
     struct change_list changed;
     uint32_t count;
+    int64_t claims_until_ns; /* 0: none are waited for */
 };
 
 /* What names a lock. */
@@ -126,7 +130,7 @@ static void drop(struct queue_locks *locks, struct queue_lock *lock)
     free(lock);
 }
 
-/* Takes out some that have ended, among the oldest. */
+/* Takes out some that ended a lease ago, among the oldest. */
 static void drop_ended(struct queue_locks *locks, int64_t now_ns)
 {
     struct change_node *node = locks->changed.ends.next;
@@ -134,7 +138,8 @@ static void drop_ended(struct queue_locks *locks, int64_t now_ns)
         while (node != &locks->changed.ends && node->is_mark)
             node = node->next;
         struct queue_lock *oldest = (struct queue_lock *)node;
-        if (node == &locks->changed.ends || oldest->ends_ns > now_ns)
+        if (node == &locks->changed.ends ||
+            oldest->ends_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS) > now_ns)
             return;
         node = node->next;
         drop(locks, oldest);
@@ -210,38 +215,75 @@ void queue_locks_tell(struct queue_locks *locks)
 
 /* ---- locking ---- */
 
-enum queue_lock_result queue_locks_lock(struct queue_locks *locks, const char *group,
-                                        const char *topic, int32_t queue_id, const char *client,
-                                        bool grant_new)
+void queue_locks_await_claims(struct queue_locks *locks)
+{
+    lock_acquire(&locks->lock);
+    locks->claims_until_ns = clock_mono_ns(locks->env.clock) + ms_to_ns(QUEUE_LOCK_CLAIMS_MS);
+    lock_release(&locks->lock);
+}
+
+static int64_t ms_until(int64_t time_ns, int64_t now_ns)
+{
+    return time_ns > now_ns ? (time_ns - now_ns + ms_to_ns(1) - 1) / ms_to_ns(1) : 0;
+}
+
+/* What an owner says of tries, or who has come back to a broker without its memory. */
+static void take_tries(struct queue_lock *lock, const struct queue_lock_claim *claim)
+{
+    if (!claim || !claim->has_tries)
+        return;
+    lock->tries_offset = claim->tries_offset;
+    lock->tries = claim->tries;
+}
+
+enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *group,
+                                         const char *topic, int32_t queue_id, const char *client,
+                                         bool grant_new, const struct queue_lock_claim *claim,
+                                         struct queue_lock_answer *answer)
 {
     struct lock_key key = key_of(group, topic, queue_id);
+    struct queue_lock_answer said = {.remaining_ms = 0};
     int64_t now_ns = clock_mono_ns(locks->env.clock);
+    bool claimed = claim && claim->held;
     enum queue_lock_result result = QUEUE_LOCKED;
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
     bool held = is_held(lock, now_ns);
-    if (held && strcmp(lock->client, client) != 0)
+    bool own = held && !strcmp(lock->client, client);
+    if (held && !own) {
         result = QUEUE_LOCK_OTHERS;
-    else if (!held && !grant_new)
+        said.remaining_ms = ms_until(lock->ends_ns, now_ns);
+    } else if (!held && (!grant_new || (!claimed && !lock && now_ns < locks->claims_until_ns))) {
         result = QUEUE_LOCK_NOT_NEW;
-    else if (!lock && !(lock = make(locks, &key)))
+        said.remaining_ms = grant_new ? ms_until(locks->claims_until_ns, now_ns) : 0;
+    } else if (!lock && !(lock = make(locks, &key))) {
         result = QUEUE_LOCK_FULL;
-    if (result == QUEUE_LOCKED)
+    }
+    if (result == QUEUE_LOCKED) {
+        if (own || claimed)
+            take_tries(lock, claim);
+        said.tries_offset = lock->tries_offset;
+        said.tries = lock->tries;
         set_owner(locks, lock, client, now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+    }
     drop_ended(locks, now_ns);
     lock_release(&locks->lock);
+    if (answer)
+        *answer = said;
     return result;
 }
 
-void queue_locks_unlock(struct queue_locks *locks, const char *group, const char *topic,
-                        int32_t queue_id, const char *client)
+void queue_locks_release(struct queue_locks *locks, const char *group, const char *topic,
+                         int32_t queue_id, const char *client, const struct queue_lock_claim *claim)
 {
     struct lock_key key = key_of(group, topic, queue_id);
     int64_t now_ns = clock_mono_ns(locks->env.clock);
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
-    if (is_held(lock, now_ns) && !strcmp(lock->client, client))
+    if (is_held(lock, now_ns) && !strcmp(lock->client, client)) {
+        take_tries(lock, claim);
         set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+    }
     drop_ended(locks, now_ns);
     lock_release(&locks->lock);
 }
@@ -294,13 +336,14 @@ static void hold_change(struct held_change *held, const struct queue_lock *lock,
     memcpy(held->topic, lock->names, lock->topic_len + (size_t)1);
     memcpy(held->group, lock->names + lock->topic_len + 1, lock->group_len + (size_t)1);
     memcpy(held->client, lock->client, strlen(lock->client) + 1);
-    held->change = (struct queue_lock_change){
-        .group = held->group,
-        .topic = held->topic,
-        .client = held->client,
-        .queue_id = lock->queue_id,
-        .remaining_ms = (lock->ends_ns - now_ns + ms_to_ns(1) - 1) / ms_to_ns(1),
-        .number = lock->node.number};
+    held->change = (struct queue_lock_change){.group = held->group,
+                                              .topic = held->topic,
+                                              .client = held->client,
+                                              .queue_id = lock->queue_id,
+                                              .remaining_ms = ms_until(lock->ends_ns, now_ns),
+                                              .tries_offset = lock->tries_offset,
+                                              .tries = lock->tries,
+                                              .number = lock->node.number};
 }
 
 /* @locks takes:BROKER_LOCKS */
@@ -380,15 +423,18 @@ enum tern_code queue_locks_merge(struct queue_locks *locks, const struct queue_l
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
     if (!is_held(lock, now_ns))
-        take = change->client[0] != 0;
+        take = !lock || change->client[0] != 0; /* also that nobody holds it is worth knowing */
     else if (!strcmp(lock->client, change->client))
         take = ends_ns > lock->ends_ns + ms_to_ns(LONGER_MS);
     else
         take = lock->node.merged;
     if (take && !lock && !(lock = make(locks, &key)))
         code = TERN_LIMIT;
-    if (take && lock)
+    if (take && lock) {
+        lock->tries_offset = change->tries_offset;
+        lock->tries = change->tries;
         set_owner(locks, lock, change->client, ends_ns, true);
+    }
     drop_ended(locks, now_ns);
     lock_release(&locks->lock);
     if (take && code == TERN_OK)

@@ -2,6 +2,9 @@
  * Who consumes a queue in order (RocketMQ: RebalanceLockManager): a lease of 60 s for one client of
  * a group on one queue, renewed by locking again. In memory only; copies on the other members of
  * the set keep it over a failover (docs/replication.md).
+ *
+ * With the lock goes how often the queue's first message has failed, so that the next owner goes on
+ * counting. That outlives the lease by another one.
  */
 #ifndef BROKER_QUEUE_LOCKS_H
 #define BROKER_QUEUE_LOCKS_H
@@ -14,7 +17,11 @@
 #include "base/names.h"
 #include "broker/change_list.h"
 
-enum { QUEUE_LOCKS_MAX = 1000000, QUEUE_LOCK_LEASE_MS = 60000 };
+enum {
+    QUEUE_LOCKS_MAX = 1000000,
+    QUEUE_LOCK_LEASE_MS = 60000,
+    QUEUE_LOCK_CLAIMS_MS = 5000 /* owners of before a restart have come back by then */
+};
 
 struct queue_locks;
 
@@ -22,6 +29,12 @@ MUST_CHECK enum tern_code queue_locks_create(const struct env *env, struct queue
 void queue_locks_destroy(struct queue_locks *locks);
 /* As offsets_share_counter(). */
 void queue_locks_share_counter(struct queue_locks *locks, struct change_counter *counter);
+/*
+ * The table is empty because the broker was restarted: for QUEUE_LOCK_CLAIMS_MS from now a queue
+ * of which nothing is known goes only to a client that says it holds it. That it was released, as
+ * copies may say, is something.
+ */
+void queue_locks_await_claims(struct queue_locks *locks);
 
 enum queue_lock_result {
     QUEUE_LOCKED,       /* granted or renewed, for QUEUE_LOCK_LEASE_MS from now */
@@ -29,23 +42,49 @@ enum queue_lock_result {
     QUEUE_LOCK_NOT_NEW, /* nobody is known to hold it, and new locks are not granted here now */
     QUEUE_LOCK_FULL     /* QUEUE_LOCKS_MAX, or no memory */
 };
+
+/* What a client says of a queue. */
+struct queue_lock_claim {
+    bool held;      /* its own view of the lock, shorter than ours, has not ended */
+    bool has_tries; /* the message at tries_offset failed so often; 0: it has passed */
+    int64_t tries_offset;
+    int32_t tries;
+};
+struct queue_lock_answer {
+    int64_t remaining_ms; /* refused: until it may be free, at least 1; 0: not known */
+    int64_t tries_offset; /* granted: as the owner before said it */
+    int32_t tries;        /* 0: not known */
+};
 /*
  * grant_new: false: only what this client is known to hold is renewed. Names are checked and
- * terminated. The counter's owner is not told: tell it once for a request, by queue_locks_tell().
- * @thread any
+ * terminated. claim and answer may be NULL. The counter's owner is not told: tell it once for a
+ * request, by queue_locks_tell(). @thread any
  */
-enum queue_lock_result queue_locks_lock(struct queue_locks *locks, const char *group,
-                                        const char *topic, int32_t queue_id, const char *client,
-                                        bool grant_new);
-/* Nothing when another client holds it. @thread any */
-void queue_locks_unlock(struct queue_locks *locks, const char *group, const char *topic,
-                        int32_t queue_id, const char *client);
+enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *group,
+                                         const char *topic, int32_t queue_id, const char *client,
+                                         bool grant_new, const struct queue_lock_claim *claim,
+                                         struct queue_lock_answer *answer);
+static inline enum queue_lock_result queue_locks_lock(struct queue_locks *locks, const char *group,
+                                                      const char *topic, int32_t queue_id,
+                                                      const char *client, bool grant_new)
+{
+    return queue_locks_claim(locks, group, topic, queue_id, client, grant_new, NULL, NULL);
+}
+/* Nothing when another client holds it. claim may be NULL. @thread any */
+void queue_locks_release(struct queue_locks *locks, const char *group, const char *topic,
+                         int32_t queue_id, const char *client,
+                         const struct queue_lock_claim *claim);
+static inline void queue_locks_unlock(struct queue_locks *locks, const char *group,
+                                      const char *topic, int32_t queue_id, const char *client)
+{
+    queue_locks_release(locks, group, topic, queue_id, client, NULL);
+}
 void queue_locks_tell(struct queue_locks *locks);
 
 /* false: nobody holds it. client has CLIENT_ID_MAX + 1 bytes. @thread any */
 bool queue_locks_owner(struct queue_locks *locks, const char *group, const char *topic,
                        int32_t queue_id, char *client, int64_t *remaining_ms);
-/* Entries, with those that ended or were released not long ago. */
+/* Entries, with those that ended or were released less than a lease ago. */
 uint32_t queue_locks_count(struct queue_locks *locks);
 
 /* Drops all. @thread any */
@@ -57,7 +96,9 @@ struct queue_lock_change {
     const char *group, *topic, *client; /* client "": released */
     int32_t queue_id;
     int64_t remaining_ms; /* above 0 */
-    uint64_t number;      /* set by queue_locks_changes() */
+    int64_t tries_offset;
+    int32_t tries;
+    uint64_t number; /* set by queue_locks_changes() */
 };
 /*
  * As offsets_changes(), up to number `upto` at most: what ended meanwhile is left out.

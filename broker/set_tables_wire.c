@@ -155,6 +155,8 @@ Tern__Wire__LockEntry *lock_to_wire(struct arena *arena, const struct queue_lock
     out->client_id = pool_add(&pool, change->client);
     out->queue_id = change->queue_id;
     out->remaining_ms = (uint32_t)change->remaining_ms;
+    out->tries_offset = change->tries_offset;
+    out->tries = change->tries;
     return out;
 }
 
@@ -335,9 +337,15 @@ enum tern_code lock_from_wire(const Tern__Wire__LockEntry *wire, struct wire_nam
                                       .topic = names->topic,
                                       .client = names->client,
                                       .queue_id = wire->queue_id,
-                                      .remaining_ms = wire->remaining_ms};
+                                      .remaining_ms = wire->remaining_ms,
+                                      .tries_offset = wire->tries_offset,
+                                      .tries = wire->tries};
     enum tern_code code =
         check_number("queue of a lock", wire->queue_id, 0, TOPIC_QUEUES_MAX - 1, err);
+    if (!code)
+        code = check_number("tries_offset of a lock", wire->tries_offset, 0, INT64_MAX, err);
+    if (!code)
+        code = check_number("tries of a lock", wire->tries, 0, INT32_MAX, err);
     if (!code)
         code = take_group(&wire->group, false, names->group, err);
     if (!code)

@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include "base/order_conf.h"
 #include "base/sched.h"
 
 static bool is_delete(const struct rpc_request *request)
@@ -181,6 +182,10 @@ void handle_kv(struct namesrv *ns, struct rpc_request *request)
     enum tern_code code = kv_name_check("namespace", in->namespace_, &err);
     if (code == TERN_OK && !list)
         code = kv_name_check("key", in->key, &err);
+    /* Producers of the topic would refuse a route with anything else. */
+    if (code == TERN_OK && in->operation == TERN__WIRE__KV_REQUEST__OPERATION__PUT &&
+        strcmp(in->namespace_, ORDER_CONF_NAMESPACE) == 0)
+        code = order_conf_check(in->value, &err);
     if (code != TERN_OK) {
         rpc_reply_failure(request, code, &err);
         return;

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order_conf.h"
+
 typedef Tern__Wire__BrokerData BrokerData;
 typedef Tern__Wire__BrokerAddress BrokerAddress;
 typedef Tern__Wire__QueueData QueueData;
@@ -92,6 +94,22 @@ static enum tern_code copy_route(struct rpc_request *request, const struct route
     return out->n_queues > 0 ? TERN_OK : TERN_TOPIC_NOT_EXIST;
 }
 
+/* Its order configuration, when there is one. */
+static enum tern_code copy_order_conf(struct namesrv *ns, struct rpc_request *request,
+                                      const ProtobufCBinaryData *name,
+                                      Tern__Wire__RouteResponse *out)
+{
+    const char *value;
+    const char *topic = frame_text(rpc_request_arena(request), name);
+    if (!topic)
+        return TERN_NO_MEMORY;
+    enum tern_code code =
+        kv_config_get(ns->kv, ORDER_CONF_NAMESPACE, topic, rpc_request_arena(request), &value);
+    if (code == TERN_OK)
+        out->order_conf = frame_bytes(value, strlen(value));
+    return code == TERN_QUERY_NOT_FOUND ? TERN_OK : code;
+}
+
 void handle_route(struct namesrv *ns, struct rpc_request *request)
 {
     const ProtobufCBinaryData *name = &request->header->route->topic;
@@ -106,6 +124,8 @@ void handle_route(struct namesrv *ns, struct rpc_request *request)
     lock_acquire(&ns->lock);
     code = copy_route(request, route_find_topic(&ns->table, name->data, name->len), &body);
     lock_release(&ns->lock);
+    if (code == TERN_OK && ns->config.order_message_enable)
+        code = copy_order_conf(ns, request, name, &body);
     if (code == TERN_TOPIC_NOT_EXIST) {
         counter_add(&ns->counters.routes_missing, 1);
         rpc_reply_error(request, code, "No topic route info in name server for the topic: %.*s",

@@ -70,7 +70,12 @@ static const struct config_row rows[] = {
      .refused = "the configuration is not changed at run time; use -c FILE"},
     {.key = "orderMessageEnable",
      .type = CONFIG_BOOL,
-     .refused = "order is made by queue selectors and queue locks, routes carry no orderTopicConf"},
+     FIELD(order_message_enable),
+     .fallback = "true",
+     .help =
+         "Routes carry the topic's entry of the KV namespace ORDER_TOPIC_CONFIG, when it has one: "
+         "producers then choose among the queues named there, whether their brokers are up or "
+         "not (docs/ordering.md)."},
     {.key = "serverWorkerThreads",
      .type = CONFIG_INT,
      .refused = "requests are answered on the transport's own threads"},

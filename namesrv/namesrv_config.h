@@ -12,6 +12,7 @@ struct namesrv_config {
     int64_t broker_expire_ms;
     int64_t scan_interval_ms;
     int64_t max_connections;
+    bool order_message_enable;
     int32_t log_level; /* enum log_level */
 };
 

@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -124,11 +124,14 @@ _mqadmin() {
         options="--namesrvAddr --json --help --brokerAddr --clusterName --key --value" ;;
     updateKvConfig)
         options="--namesrvAddr --json --help --namespace --key --value" ;;
+    updateOrderConf)
+        options="--namesrvAddr --json --help --topic --method --orderConf" ;;
     updateSubGroup)
         case $before in -s|--consumeEnable|-m|--consumeFromMinEnable|-d|--consumeBroadcastEnable|-a|--notifyConsumerIdsChanged) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --consumeEnable --consumeFromMinEnable --consumeBroadcastEnable --retryQueueNums --retryMaxTimes --brokerId --whichBrokerWhenConsumeSlowly --notifyConsumerIdsChanged" ;;
     updateTopic)
-        options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --readQueueNums --writeQueueNums --perm" ;;
+        case $before in -o|--order) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --readQueueNums --writeQueueNums --perm --order" ;;
     updateTopicPerm)
         options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --perm" ;;
     why)

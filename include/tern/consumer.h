@@ -104,8 +104,9 @@ tern_consumer_options_pull_interval_ms(struct tern_consumer_options *options, in
 TERN_API enum tern_code
 tern_consumer_options_commit_interval_ms(struct tern_consumer_options *options, int64_t ms);
 /*
- * Retries of a failing message before the dead letter topic: −1 the group's (16), 0…10,000; 0: it
- * goes there at once. The listener sees a message once and that often again, at most.
+ * Retries of a failing message before the dead letter topic: 0…10,000; 0: it goes
+ * there at once; −1 (default): the group's (16), and with an orderly listener for ever. The
+ * listener sees a message once and that often again, at most.
  */
 TERN_API enum tern_code
 tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options, int times);
@@ -116,7 +117,12 @@ tern_consumer_options_max_reconsume_times(struct tern_consumer_options *options,
  */
 TERN_API enum tern_code
 tern_consumer_options_consume_timeout_ms(struct tern_consumer_options *options, int64_t ms);
-
+/*
+ * Orderly listeners: how long a queue pauses after TERN_ORDERLY_SUSPEND_CURRENT_QUEUE_A_MOMENT:
+ * 10…30,000 ms, default 1000 (RocketMQ's suspendCurrentQueueTimeMillis).
+ */
+TERN_API enum tern_code tern_consumer_options_suspend_ms(struct tern_consumer_options *options,
+                                                         int64_t ms);
 /*
  * A compressed body opens to at most so many bytes; 1 KiB…64 MiB, default 64 MiB. A larger one
  * counts as damaged: a push consumer logs the message and sends it back, so that it ends among the
@@ -228,6 +234,18 @@ typedef enum tern_consume_result (*tern_context_listener)(
     void *arg, const struct tern_message *const *messages, size_t count,
     struct tern_consume_context *context);
 
+enum tern_orderly_result { TERN_ORDERLY_SUCCESS, TERN_ORDERLY_SUSPEND_CURRENT_QUEUE_A_MOMENT };
+
+/*
+ * Your code, for messages in order (RocketMQ's MessageListenerOrderly): the next messages of one
+ * queue, borrowed for the call; no other call for this queue runs, in this or any other member of
+ * the group, before it has returned. Anything but TERN_ORDERLY_SUCCESS holds the queue for the
+ * suspend time; then the same messages come again, counted (tern_message_reconsume_times()), before
+ * any later one. docs/ordering.md. @thread one of the consumer's pool; may block
+ */
+typedef enum tern_orderly_result (*tern_orderly_listener)(
+    void *arg, const struct tern_message *const *messages, size_t count);
+
 /* TERN_INVALID: no group, no nameserver. *out is the caller's. */
 TERN_API enum tern_code tern_push_consumer_create(const struct tern_consumer_options *options,
                                                   struct tern_push_consumer **out,
@@ -250,12 +268,20 @@ TERN_API enum tern_code tern_push_consumer_subscribe_sql(struct tern_push_consum
                                                          struct tern_error *err);
 TERN_API enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consumer,
                                                        const char *topic, struct tern_error *err);
-/* Before start. */
+/* Before start (TERN_STATE); TERN_INVALID without a listener. The last one set counts. */
 TERN_API enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
                                                     tern_message_listener listener, void *arg);
 /* The same, instead of it. */
 TERN_API enum tern_code tern_push_consumer_context_listener(struct tern_push_consumer *consumer,
                                                             tern_context_listener listener,
+                                                            void *arg);
+/*
+ * The same for messages in order: queues are locked at their brokers for this member, each queue is
+ * processed by one call at a time, in the order of its offsets. Every member of the group must be
+ * orderly.
+ */
+TERN_API enum tern_code tern_push_consumer_listener_orderly(struct tern_push_consumer *consumer,
+                                                            tern_orderly_listener listener,
                                                             void *arg);
 /*
  * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created

@@ -185,7 +185,7 @@ enum tern_code admin_topic_brokers(struct admin *admin, const char *topic, bool 
 
 enum tern_code admin_update_topic(struct admin *admin, const char *address, const char *topic,
                                   int32_t read_queues, int32_t write_queues, int32_t perm,
-                                  struct tern_error *err)
+                                  bool order, struct tern_error *err)
 {
     Tern__Wire__TopicConfig config = TERN__WIRE__TOPIC_CONFIG__INIT;
     Tern__Wire__UpdateTopicRequest body = TERN__WIRE__UPDATE_TOPIC_REQUEST__INIT;
@@ -195,6 +195,7 @@ enum tern_code admin_update_topic(struct admin *admin, const char *address, cons
     config.read_queues = read_queues;
     config.write_queues = write_queues;
     config.perm = perm;
+    config.order = order;
     body.topic = &config;
     request.body_case = TERN__WIRE__REQUEST__BODY_UPDATE_TOPIC;
     request.update_topic = &body;
@@ -261,7 +262,7 @@ static enum tern_code create_everywhere(struct admin *admin, const char *topic, 
     if (code != TERN_OK)
         return code;
     for (size_t i = 0; code == TERN_OK && i < count; i++)
-        code = admin_update_topic(admin, masters[i].address, topic, queues, queues, 6, err);
+        code = admin_update_topic(admin, masters[i].address, topic, queues, queues, 6, false, err);
     free(masters);
     return code == TERN_OK ? admin_wait_route(admin, topic, count, ADMIN_TIMEOUT_MS, err) : code;
 }

@@ -47,10 +47,10 @@ MUST_CHECK enum tern_code admin_topic_brokers(struct admin *admin, const char *t
                                               bool masters_only, struct admin_broker **out,
                                               size_t *count, struct tern_error *err);
 
-/* Creates the topic at one broker. */
+/* Creates the topic at one broker. order: noted in its configuration; see base/order_conf.h. */
 MUST_CHECK enum tern_code admin_update_topic(struct admin *admin, const char *address,
                                              const char *topic, int32_t read_queues,
-                                             int32_t write_queues, int32_t perm,
+                                             int32_t write_queues, int32_t perm, bool order,
                                              struct tern_error *err);
 /* Deletes it at one broker, and from the routes of a cluster at every nameserver. TOPIC_NOT_EXIST.
  */

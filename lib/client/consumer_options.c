@@ -29,6 +29,8 @@ enum {
     CONSUME_TIMEOUT_MS = 15 * 60 * 1000,
     CONSUME_TIMEOUT_MIN_MS = 1000,
     CONSUME_TIMEOUT_MAX_MS = 24 * 60 * 60 * 1000,
+    SUSPEND_MIN_MS = 10,
+    SUSPEND_MAX_MS = 30000,
     COMMIT_INTERVAL_MIN_MS = 100,
     COMMIT_INTERVAL_MAX_MS = 600000,
     FIXED_QUEUES_MAX = 65536
@@ -54,6 +56,7 @@ struct tern_consumer_options *tern_consumer_options_create(void)
     snprintf(options->allocate, sizeof options->allocate, "AVG");
     options->max_body_bytes = COMPRESS_BODY_MAX;
     options->consume_timeout_ms = CONSUME_TIMEOUT_MS;
+    options->suspend_ms = 1000;
     return options;
 }
 
@@ -433,6 +436,12 @@ enum tern_code tern_consumer_options_consume_timeout_ms(struct tern_consumer_opt
 {
     return set_i64(options, "consumeTimeout", &options->consume_timeout_ms, ms,
                    CONSUME_TIMEOUT_MIN_MS, CONSUME_TIMEOUT_MAX_MS);
+}
+
+enum tern_code tern_consumer_options_suspend_ms(struct tern_consumer_options *options, int64_t ms)
+{
+    return set_i64(options, "suspendCurrentQueueTimeMillis", &options->suspend_ms, ms,
+                   SUSPEND_MIN_MS, SUSPEND_MAX_MS);
 }
 
 void tern_consumer_options_world(struct tern_consumer_options *options, const struct env *env,

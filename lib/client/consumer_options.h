@@ -63,6 +63,7 @@ struct tern_consumer_options {
     int64_t max_body_bytes;                    /* COMPRESS_BODY_MAX */
     char ns[NAMESPACE_MAX + 1];                /* "": none */
     int64_t consume_timeout_ms;                /* 15 min */
+    int64_t suspend_ms;                        /* 1000 */
     /* Borrowed; NULL, NULL: the system's (client/sim_hooks.h). */
     const struct env *env;
     struct link *link;

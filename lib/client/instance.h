@@ -141,7 +141,9 @@ struct route {
     size_t broker_count;
     struct route_queue_data *data;
     size_t data_count;
-    struct tern_queue *writable; /* sorted; only brokers with a master and W permission */
+    /* sorted; only brokers with a master and W permission; `ordered`: as configured, of any */
+    struct tern_queue *writable;
+    bool ordered; /* the topic has an order configuration */
     size_t writable_count;
     struct tern_queue *readable; /* sorted; R permission, any broker alive */
     size_t readable_count;

@@ -35,7 +35,6 @@
 #include "client/push_internal.h"
 
 enum {
-    DEAD_LETTER_LEVEL = -1,
     FIRST_DELAY_LEVEL = 3, /* the broker's choice for a first retry */
     DEFAULT_RETRIES = 16,  /* a group's, as long as nobody changed it at the broker */
     COMPRESSION_FLAGS = SYS_COMPRESSED | SYS_COMPRESSION_TYPE
@@ -84,6 +83,10 @@ static bool exhausted(const struct push_chunk *chunk)
 static void retry_here(struct push_chunk *chunk)
 {
     struct tern_push_consumer *consumer = chunk->queue->consumer;
+    if (consumer->orderly) {
+        push_order_not_buried(chunk);
+        return;
+    }
     if (atomic_load(&chunk->queue->dropped)) {
         push_chunk_unref(chunk); /* the next owner gets it */
         return;
@@ -128,7 +131,11 @@ static void on_sent_back(struct rpc_call *call, void *arg)
         atomic_store(&consumer->send_back_failures, 0);
         counter_add(&consumer->sent_back, 1);
         window_mark(&queue->window, offset);
+        push_queue_ref(queue);
         push_chunk_unref(chunk);
+        if (consumer->orderly)
+            push_order_buried(queue);
+        push_queue_unref(queue);
     } else if (code == TERN_QUERY_NOT_FOUND && !chunk->copied &&
                copy_start(chunk, peer) == TERN_OK) {
         peer = NULL; /* the copy's call has it */
@@ -242,7 +249,7 @@ static enum tern_code send_back_start(struct push_chunk *chunk)
     back.physical_offset = tern_message_physical_offset(message);
     /* "None at all" has no number on the wire, where 0 is the group's: straight to the dead
      * letters. */
-    back.delay_level = max_times == 0 ? DEAD_LETTER_LEVEL : chunk->delay_level;
+    back.delay_level = max_times == 0 ? PUSH_DEAD_LETTER_LEVEL : chunk->delay_level;
     back.max_reconsume_times = max_times > 0 ? max_times : 0;
     back.origin_topic = frame_bytes(topic, strlen(topic));
     back.origin_message_id = frame_bytes(id, strlen(id));
@@ -279,7 +286,12 @@ void push_send_back(struct push_queue *queue, struct tern_message *message, int3
         return;
     }
     chunk->messages[0] = message;
-    chunk->delay_level = delay_level < 0 ? DEAD_LETTER_LEVEL : delay_level;
+    push_send_back_chunk(chunk, delay_level);
+}
+
+void push_send_back_chunk(struct push_chunk *chunk, int32_t delay_level)
+{
+    chunk->delay_level = delay_level < 0 ? PUSH_DEAD_LETTER_LEVEL : delay_level;
     if (send_back_start(chunk) != TERN_OK)
         retry_here(chunk);
 }

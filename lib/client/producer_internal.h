@@ -86,7 +86,7 @@ struct send_broker {
 /* Where a route sends to: immutable, reference counted, replaced when the route changes. */
 struct publish_broker {
     struct send_broker *broker; /* borrowed from the producer */
-    struct rpc_peer *peer;      /* the master's; NULL: none can be made */
+    struct rpc_peer *peer;      /* the master's; NULL: none can be made, or there is no master */
     char address[ADDRESS_BYTES];
     char cluster[BROKER_NAME_MAX + 1];
     size_t cluster_len;

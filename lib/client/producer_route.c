@@ -11,6 +11,9 @@
  * a second, and with the option latency_faults one that was slow (latency_faults.h). When only such
  * are left, any queue serves. Slaves are never written to.
  *
+ * An order topic's queues are those of its configuration, also while their brokers are away: keys
+ * keep their queues, and a send to a broker without a master fails.
+ *
  * Invariant: a publish holds its route, so that the cache goes on refreshing the topic.
  *
  * Threads: any. Failure modes: a broker without a peer stays in the list and fails when it is
@@ -21,6 +24,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/order_conf.h"
 
 enum { PERM_WRITE = 2, PERM_INHERIT = 1, MASTER_ID = 0 };
 
@@ -90,18 +95,19 @@ void send_broker_latency(struct tern_producer *producer, struct send_broker *bro
 static bool avoided(struct tern_producer *producer, const struct publish_broker *target)
 {
     struct send_broker *broker = target->broker;
+    if (!target->peer)
+        return true;
     if (producer->options.latency_faults &&
         !latency_available(&broker->latency, clock_mono_ns(producer->env->clock)))
         return true;
-    if (target->peer && rpc_peer_down(target->peer)) {
+    if (rpc_peer_down(target->peer)) {
         rpc_peer_retry_now(target->peer);
         return true;
     }
     int64_t until_ns = atomic_load_explicit(&broker->avoid_until_ns, memory_order_relaxed);
     if (until_ns == 0)
         return false;
-    bool up_again =
-        atomic_load(&broker->avoid_until_up) && target->peer && rpc_peer_up(target->peer);
+    bool up_again = atomic_load(&broker->avoid_until_up) && rpc_peer_up(target->peer);
     if (!up_again && clock_mono_ns(producer->env->clock) < until_ns)
         return true;
     atomic_compare_exchange_strong(&broker->avoid_until_ns, &until_ns, 0);
@@ -202,6 +208,35 @@ static enum tern_code add_brokers(struct tern_producer *producer, struct publish
 }
 
 /*
+ * An order topic's brokers that have no master now: they stay among those to choose from, and a
+ * send to them fails.
+ */
+static enum tern_code add_absent_brokers(struct tern_producer *producer, struct publish *publish)
+{
+    const struct route *route = publish->route;
+    struct send_broker *last = NULL;
+    size_t room = publish->broker_count + ORDER_CONF_BROKERS_MAX;
+    struct publish_broker *more = realloc(publish->brokers, room * sizeof *more);
+    if (!more)
+        return TERN_NO_MEMORY;
+    publish->brokers = more;
+    for (size_t i = 0; i < route->writable_count; i++) {
+        const char *name = route->writable[i].broker_name;
+        if (last && strcmp(last->name, name) == 0)
+            continue; /* queues of a broker stand together */
+        enum tern_code code = send_broker_get(producer, name, &last);
+        if (code != TERN_OK)
+            return code;
+        size_t at = 0;
+        while (at < publish->broker_count && publish->brokers[at].broker != last)
+            at++;
+        if (at == publish->broker_count)
+            publish->brokers[publish->broker_count++] = (struct publish_broker){.broker = last};
+    }
+    return TERN_OK;
+}
+
+/*
  * The queues that a new topic would get on each broker that lets it be made (RocketMQ: min(4, the
  * template's)).
  */
@@ -229,7 +264,7 @@ static enum tern_code add_default_queues(struct publish *publish, const char *to
     return TERN_OK;
 }
 
-/* Both lists are sorted by broker name. */
+/* Queues of a broker stand together, mostly in the order of the brokers. */
 static enum tern_code map_queues(struct publish *publish)
 {
     publish->queue_broker = calloc(publish->queue_count + 1, sizeof *publish->queue_broker);
@@ -237,10 +272,13 @@ static enum tern_code map_queues(struct publish *publish)
         return TERN_NO_MEMORY;
     uint32_t at = 0;
     for (size_t i = 0; i < publish->queue_count; i++) {
-        while (at < publish->broker_count &&
-               strcmp(publish->brokers[at].broker->name, publish->queues[i].broker_name) != 0)
-            at++;
-        ENSURE(at < publish->broker_count);
+        size_t tried = 0;
+        while (tried < publish->broker_count &&
+               strcmp(publish->brokers[at].broker->name, publish->queues[i].broker_name) != 0) {
+            at = at + 1 < publish->broker_count ? at + 1 : 0;
+            tried++;
+        }
+        ENSURE(tried < publish->broker_count);
         publish->queue_broker[i] = at;
     }
     return TERN_OK;
@@ -262,6 +300,8 @@ static enum tern_code publish_create(struct tern_producer *producer, const char 
     publish->route = route;
     publish->from_default_topic = default_topic;
     enum tern_code code = add_brokers(producer, publish);
+    if (code == TERN_OK && route->ordered && !default_topic)
+        code = add_absent_brokers(producer, publish);
     if (code == TERN_OK && default_topic) {
         code = add_default_queues(publish, topic);
     } else if (code == TERN_OK) {

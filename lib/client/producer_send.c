@@ -85,6 +85,13 @@ static enum tern_code choose_target(struct send *send)
         send->queue_id = publish->queues[index].queue_id;
         send->target = &publish->brokers[publish->queue_broker[index]];
     }
+    /* An order topic's queues stay where they are, their brokers up or not. */
+    if (hopeless == TERN_OK && !send->target->address[0])
+        hopeless = error_set(
+            &send->err, TERN_UNREACHABLE,
+            "order topic %s: queue %d is at broker %s, which has no master now: bring it back; its "
+            "keys go nowhere else unless mqadmin updateOrderConf says so",
+            send->topic->name, (int)send->queue_id, send->target->broker->name);
     if (hopeless == TERN_OK)
         return TERN_OK;
     fail(send, hopeless);

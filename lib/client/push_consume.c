@@ -33,6 +33,7 @@
 #include <stdlib.h>
 
 #include "client/message_internal.h"
+#include "client/push_order.h"
 
 enum {
     KEEP_UP_NS = 1000000, /* what waits is to be done in that time; longer in a listener: stuck */
@@ -93,14 +94,23 @@ void push_chunk_unref(struct push_chunk *chunk)
     free(chunk);
 }
 
+void push_pool_enter_listener(const struct tern_push_consumer *consumer)
+{
+    listening = consumer;
+}
+
+void push_pool_leave_listener(void)
+{
+    listening = NULL;
+}
+
 static uint32_t unclaimed(const struct push_chunk *chunk)
 {
     uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
     return claimed < chunk->count ? chunk->count - claimed : 0;
 }
 
-/* @locks holds:CONSUMER */
-static void fresh_append(struct push_pool *pool, struct push_chunk *chunk)
+void push_pool_insert_fresh(struct push_pool *pool, struct push_chunk *chunk)
 {
     chunk->next = NULL;
     if (pool->fresh)
@@ -108,7 +118,7 @@ static void fresh_append(struct push_pool *pool, struct push_chunk *chunk)
     else
         pool->fresh = chunk;
     pool->fresh_end = chunk;
-    pool->fresh_messages += chunk->count;
+    pool->fresh_messages += unclaimed(chunk);
 }
 
 /* @locks holds:CONSUMER */
@@ -116,8 +126,50 @@ static struct push_chunk *fresh_pop(struct push_pool *pool)
 {
     struct push_chunk *chunk = pool->fresh;
     pool->fresh = chunk->next;
-    pool->fresh_messages -= chunk->count;
+    pool->fresh_messages -= unclaimed(chunk);
     return chunk;
+}
+
+void push_pool_insert_later(struct push_pool *pool, struct push_chunk *chunk)
+{
+    struct push_chunk **link = &pool->later;
+    if (pool->later && pool->later_end->due_ns <= chunk->due_ns)
+        link = &pool->later_end->next; /* as usual */
+    while (*link && (*link)->due_ns <= chunk->due_ns)
+        link = &(*link)->next;
+    chunk->next = *link;
+    *link = chunk;
+    if (!chunk->next)
+        pool->later_end = chunk;
+}
+
+/* Unlinks the chunk; false: it is not in this list. *end is right again. */
+static bool unlink_chunk(struct push_chunk **list, struct push_chunk **end,
+                         const struct push_chunk *chunk)
+{
+    struct push_chunk *before = NULL;
+    struct push_chunk *at = *list;
+    while (at && at != chunk) {
+        before = at;
+        at = at->next;
+    }
+    if (!at)
+        return false;
+    if (before)
+        before->next = at->next;
+    else
+        *list = at->next;
+    if (*end == at)
+        *end = before;
+    return true;
+}
+
+void push_pool_take_out(struct push_pool *pool, struct push_chunk *chunk)
+{
+    if (unlink_chunk(&pool->fresh, &pool->fresh_end, chunk))
+        pool->fresh_messages -= unclaimed(chunk);
+    else
+        ENSURE(unlink_chunk(&pool->later, &pool->later_end, chunk));
 }
 
 /* The list's reference stays with the list. @locks holds:CONSUMER */
@@ -190,7 +242,7 @@ static struct push_worker *one_more(struct tern_push_consumer *consumer, int64_t
     return asleep;
 }
 
-/* Brings in a worker when one more is needed. @thread any @locks takes:CONSUMER */
+/* @thread any @locks takes:CONSUMER */
 static void call_help(struct tern_push_consumer *consumer)
 {
     struct push_pool *pool = &consumer->pool;
@@ -212,38 +264,40 @@ static void watch(struct tern_push_consumer *consumer)
         push_wake(consumer);
 }
 
+void push_pool_call_help(struct tern_push_consumer *consumer)
+{
+    call_help(consumer);
+    watch(consumer);
+}
+
 void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk)
 {
     if (chunk->count == 0) {
         push_chunk_unref(chunk);
         return;
     }
+    if (consumer->orderly) {
+        push_order_add(chunk);
+        return;
+    }
     lock_acquire(&consumer->pool.lock);
     bool late = consumer->pool.stopping;
     if (!late)
-        fresh_append(&consumer->pool, chunk);
+        push_pool_insert_fresh(&consumer->pool, chunk);
     lock_release(&consumer->pool.lock);
-    if (late) {
+    if (late)
         push_chunk_unref(chunk);
-        return;
-    }
-    call_help(consumer);
-    watch(consumer);
+    else
+        push_pool_call_help(consumer);
 }
 
 void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk *chunk)
 {
     struct push_pool *pool = &consumer->pool;
-    chunk->next = NULL;
     lock_acquire(&pool->lock);
     bool late = pool->stopping;
-    if (!late) {
-        if (pool->later)
-            pool->later_end->next = chunk;
-        else
-            pool->later = chunk;
-        pool->later_end = chunk;
-    }
+    if (!late)
+        push_pool_insert_later(pool, chunk);
     lock_release(&pool->lock);
     if (late)
         push_chunk_unref(chunk);
@@ -378,9 +432,12 @@ static void work_on(struct push_worker *worker, struct push_chunk *chunk)
         done += count;
     }
     atomic_store_explicit(&worker->since_ns, 0, memory_order_relaxed);
-    if (done == 0)
-        return;
-    int64_t sample_ns = (now_ns - begin_ns) / done;
+    if (done > 0)
+        push_pool_note_speed(pool, (now_ns - begin_ns) / done);
+}
+
+void push_pool_note_speed(struct push_pool *pool, int64_t sample_ns)
+{
     int64_t average_ns = atomic_load_explicit(&pool->average_ns, memory_order_relaxed);
     atomic_store_explicit(&pool->average_ns, average_ns + (sample_ns - average_ns) / 4,
                           memory_order_relaxed);
@@ -395,7 +452,9 @@ static struct push_chunk *take(struct push_worker *worker)
     if (!pool->suspended && !pool->stopping) {
         if (pool->fresh) {
             chunk = fresh_pop(pool);
-            if (chunk->count > (uint32_t)worker->consumer->options.consume_batch) {
+            if (worker->consumer->orderly) {
+                push_order_taken(chunk);
+            } else if (chunk->count > (uint32_t)worker->consumer->options.consume_batch) {
                 open_insert(pool, chunk);
                 atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
             }
@@ -416,8 +475,7 @@ static struct push_chunk *take(struct push_worker *worker)
 /* Gives the chunk back. @locks takes:CONSUMER */
 static void put(struct push_worker *worker, struct push_chunk *chunk)
 {
-    struct tern_push_consumer *consumer = worker->consumer;
-    struct push_pool *pool = &consumer->pool;
+    struct push_pool *pool = &worker->consumer->pool;
     lock_acquire(&pool->lock);
     bool done = chunk->listed && unclaimed(chunk) == 0;
     if (done)
@@ -426,14 +484,22 @@ static void put(struct push_worker *worker, struct push_chunk *chunk)
         open_insert(pool, chunk); /* halted before it was begun */
         atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
     }
+    lock_release(&pool->lock);
+    if (done)
+        push_chunk_unref(chunk);
+    push_chunk_unref(chunk);
+}
+
+/* The worker runs nothing any more; a shutdown may wait for that. @locks takes:CONSUMER */
+static void end_turn(struct tern_push_consumer *consumer)
+{
+    struct push_pool *pool = &consumer->pool;
+    lock_acquire(&pool->lock);
     pool->running--;
     struct latch *idle = pool->running == 0 && waiting_messages(pool) == 0 ? pool->idle : NULL;
     if (idle)
         pool->idle = NULL;
     lock_release(&pool->lock);
-    if (done)
-        push_chunk_unref(chunk);
-    push_chunk_unref(chunk);
     if (idle)
         latch_set(consumer->env->sched, idle);
 }
@@ -446,8 +512,13 @@ static int64_t worker_step(void *arg, int64_t now_ns)
     if (!chunk)
         return SCHED_NEVER;
     call_help(worker->consumer);
-    work_on(worker, chunk);
-    put(worker, chunk);
+    if (worker->consumer->orderly) {
+        push_order_work(worker, chunk);
+    } else {
+        work_on(worker, chunk);
+        put(worker, chunk);
+    }
+    end_turn(worker->consumer);
     return now_ns;
 }
 
@@ -490,7 +561,7 @@ static int64_t retries_due(struct push_pool *pool, int64_t now_ns)
         struct push_chunk *chunk = pool->later;
         pool->later = chunk->next;
         if (!chunk->send_only) {
-            fresh_append(pool, chunk);
+            push_pool_insert_fresh(pool, chunk);
             continue;
         }
         chunk->next = NULL;
@@ -600,6 +671,10 @@ bool push_pool_stop(struct tern_push_consumer *consumer, int64_t deadline_ns)
     struct latch idle;
     latch_init(&idle);
     lock_acquire(&pool->lock);
+    if (consumer->orderly) { /* the next owner waits: what has not begun is its */
+        pool->stopping = true;
+        atomic_store(&pool->halted, true);
+    }
     bool done = pool->running == 0 && waiting_messages(pool) == 0;
     if (!done)
         pool->idle = &idle;

@@ -309,6 +309,7 @@ static void on_rebalance(void *arg)
 {
     struct tern_push_consumer *consumer = arg;
     atomic_store(&consumer->rebalance_wanted, true);
+    atomic_store(&consumer->claim_wanted, true); /* a broker may have come back without locks */
     push_wake(consumer);
 }
 
@@ -326,6 +327,7 @@ static int64_t control_step(void *arg, int64_t now_ns)
     if (push_state(consumer) != PUSH_RUNNING)
         return SCHED_NEVER;
     int64_t next_ns = rebalance_step(consumer, now_ns);
+    next_ns = earlier(next_ns, push_leases_step(consumer, now_ns));
     next_ns = earlier(next_ns, push_queues_step(consumer, now_ns));
     push_broadcast_look(consumer);
     next_ns = earlier(next_ns, push_offsets_step(consumer, now_ns));
@@ -388,6 +390,7 @@ enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
         return TERN_INVALID;
     consumer->listener = listener;
     consumer->context_listener = NULL;
+    consumer->orderly_listener = NULL;
     consumer->listener_arg = arg;
     return TERN_OK;
 }
@@ -402,6 +405,22 @@ enum tern_code tern_push_consumer_context_listener(struct tern_push_consumer *co
         return TERN_INVALID;
     consumer->listener = NULL;
     consumer->context_listener = listener;
+    consumer->orderly_listener = NULL;
+    consumer->listener_arg = arg;
+    return TERN_OK;
+}
+
+enum tern_code tern_push_consumer_listener_orderly(struct tern_push_consumer *consumer,
+                                                   tern_orderly_listener listener, void *arg)
+{
+    ENSURE(consumer->magic == PUSH_MAGIC);
+    if (push_state(consumer) != PUSH_CREATED)
+        return TERN_STATE;
+    if (!listener)
+        return TERN_INVALID;
+    consumer->listener = NULL;
+    consumer->context_listener = NULL;
+    consumer->orderly_listener = listener;
     consumer->listener_arg = arg;
     return TERN_OK;
 }
@@ -414,8 +433,10 @@ static enum tern_code begin_start(struct tern_push_consumer *consumer, struct te
     bool subscribed = false;
     for (const struct push_topic *topic = consumer->topics; topic; topic = topic->next)
         subscribed = subscribed || topic->filter;
-    bool good =
-        state == PUSH_CREATED && subscribed && (consumer->listener || consumer->context_listener);
+    bool listener = consumer->listener || consumer->context_listener || consumer->orderly_listener;
+    bool good = state == PUSH_CREATED && subscribed && listener;
+    consumer->orderly = consumer->orderly_listener != NULL;
+    consumer->needs_leases = consumer->orderly && consumer->options.model == TERN_CLUSTERING;
     if (good)
         atomic_store(&consumer->state, PUSH_STARTING);
     lock_release(&consumer->lock);
@@ -583,6 +604,24 @@ static void release_queues(struct tern_push_consumer *consumer)
     }
 }
 
+/* Waits for the listeners; meanwhile the queues of an orderly consumer stay ours. */
+static bool stop_pool(struct tern_push_consumer *consumer, int64_t timeout_ms)
+{
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
+    int64_t deadline_ns = now_ns + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0);
+    for (;;) {
+        int64_t until_ns = deadline_ns;
+        if (consumer->needs_leases && until_ns > now_ns + ms_to_ns(LEASE_RETRY_MS))
+            until_ns = now_ns + ms_to_ns(LEASE_RETRY_MS);
+        if (push_pool_stop(consumer, until_ns))
+            return true;
+        now_ns = clock_mono_ns(consumer->env->clock);
+        if (now_ns >= deadline_ns)
+            return false;
+        (void)push_leases_step(consumer, now_ns);
+    }
+}
+
 enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, int64_t timeout_ms)
 {
     ENSURE(consumer->magic == PUSH_MAGIC);
@@ -598,8 +637,7 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     if (!running)
         return TERN_STATE;
     task_stop(control);
-    int64_t now_ns = clock_mono_ns(consumer->env->clock);
-    bool idle = push_pool_stop(consumer, now_ns + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0));
+    bool idle = stop_pool(consumer, timeout_ms);
     while (consumer->queues)
         push_queue_drop(consumer->queues);
     if (push_store_used(consumer))
@@ -607,6 +645,7 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     else
         push_offsets_flush(consumer,
                            clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
+    push_leases_flush(consumer);
     release_queues(consumer);
     instance_remove_consumer(consumer->instance, &consumer->member);
     consumer->joined = false;

@@ -9,6 +9,8 @@
  *   push_broadcast.c  what broadcasting does otherwise
  *   push_pull.c       one pull under way per queue, answers into the window and to the pool
  *   push_consume.c    the pool: messages that wait, workers, listeners
+ *   push_order.c      orderly consumers: a queue's batches one by one (push_order.h)
+ *   push_locks.c      orderly consumers: a lease on each queue
  *   message_retry.c   failed messages: sent back, or tried again here
  *   consume_timeout.c listeners that take too long
  *
@@ -54,6 +56,7 @@
 #include "client/consumer_options.h"
 #include "client/instance.h"
 #include "client/local_offsets.h"
+#include "client/push_order.h"
 #include "client/window.h"
 #include "rpc/client.h"
 
@@ -79,6 +82,7 @@ enum {
     LOCAL_RETRY_MS = 5000,
     SEND_BACK_TIMEOUT_MS = 5000,
     LEAVE_COMMITS_MAX = 3, /* attempts to commit a queue that is ours no more */
+    PUSH_DEAD_LETTER_LEVEL = -1,
     PUSH_TOPICS_MAX = 1024
 };
 
@@ -186,6 +190,10 @@ struct push_queue {
     _Atomic uint32_t cached; /* messages waiting or running */
     _Atomic int64_t cached_bytes;
     struct window window;
+
+    /* orderly consumers only */
+    struct push_order order;
+    struct push_lease lease;
 };
 
 /* Messages of one pull, handed to the pool as a whole; workers claim them batch by batch. */
@@ -201,6 +209,7 @@ struct push_chunk {
     int32_t delay_level; /* asked for */
     bool send_only;      /* the listener has seen it often enough: only sending back is tried */
     bool copied;         /* the call under way is of the copy */
+    struct push_chunk *after; /* orderly: the queue's next one; pool.lock */
     struct tern_message *messages[];
 };
 
@@ -254,9 +263,12 @@ struct tern_push_consumer {
     struct instance_consumer member;
     bool joined; /* in the instance's table */
     char retry_topic[sizeof RETRY_TOPIC_PREFIX + GROUP_NAME_MAX];
-    tern_message_listener listener; /* this one, or the other */
+    tern_message_listener listener; /* one of these */
     tern_context_listener context_listener;
+    tern_orderly_listener orderly_listener;
     void *listener_arg;
+    bool orderly;      /* set by start */
+    bool needs_leases; /* orderly, and the queues are shared */
 
     struct lock lock;
     _Atomic int state;         /* enum push_state; changed with lock */
@@ -273,6 +285,7 @@ struct tern_push_consumer {
     _Atomic bool started;
 
     _Atomic bool rebalance_wanted, commit_wanted;
+    _Atomic bool claim_wanted; /* leases are to be asked for now, also those not due */
     int64_t rebalance_due_ns, commit_due_ns, expire_due_ns; /* the control task's */
 
     struct failed_addresses failed;      /* for questions about one queue */
@@ -312,8 +325,8 @@ MUST_CHECK enum tern_code push_queue_create(struct tern_push_consumer *consumer,
 bool push_same_queue(const struct tern_queue *a, const struct tern_queue *b);
 void push_queue_ref(struct push_queue *queue);
 void push_queue_unref(struct push_queue *queue);
-/* It is not ours any more; it stays in `leaving` until its progress is committed. @thread control
- */
+/* It is not ours any more; it stays in `leaving` until its progress is committed, and an orderly
+ * one until its batch is done and its lease given back. @thread control */
 void push_queue_drop(struct push_queue *queue);
 /* Sets the starting point: READY at once. @thread the state's owner */
 void push_queue_position(struct push_queue *queue, int64_t offset, int64_t committed,
@@ -327,6 +340,10 @@ int64_t push_queue_backoff_ms(struct push_queue *queue, int64_t first_ms, int64_
 void push_queue_leave_address(struct push_queue *queue, int64_t shun_ms);
 /* The peer of the last pull, taken out; the caller's, may be NULL. @locks takes:CONSUMER */
 struct rpc_peer *push_queue_take_peer(struct push_queue *queue);
+/* Leaves the queue and takes it again, as a new object. false, and nothing happened, without
+ * memory.
+ * @thread control */
+MUST_CHECK bool push_queue_begin_anew(struct push_queue *queue, const char *why);
 /* All queues whose time has come. @thread control */
 int64_t push_queues_step(struct tern_push_consumer *consumer, int64_t now_ns);
 
@@ -414,6 +431,18 @@ void push_chunk_unref(struct push_chunk *chunk);
 void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk);
 /* The same, to be worked on from chunk->due_ns on; due times must not fall from call to call. */
 void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk *chunk);
+/* A chunk into the pool's lists, in its due time's place, and out of whichever it is in. @locks
+ * holds:CONSUMER (the pool's) */
+void push_pool_insert_fresh(struct push_pool *pool, struct push_chunk *chunk);
+void push_pool_insert_later(struct push_pool *pool, struct push_chunk *chunk);
+void push_pool_take_out(struct push_pool *pool, struct push_chunk *chunk);
+/* Brings in a worker when one more is needed. @thread any @locks takes:CONSUMER */
+void push_pool_call_help(struct tern_push_consumer *consumer);
+/* What a message took. @thread worker */
+void push_pool_note_speed(struct push_pool *pool, int64_t sample_ns);
+/* Around the listener. @thread worker */
+void push_pool_enter_listener(const struct tern_push_consumer *consumer);
+void push_pool_leave_listener(void);
 /* Due retries, stuck or missing workers, expired listeners. @thread control */
 int64_t push_pool_step(struct tern_push_consumer *consumer, int64_t now_ns);
 void push_pool_suspend(struct tern_push_consumer *consumer, bool suspended);
@@ -437,6 +466,8 @@ void push_let_go(struct push_queue *queue, struct tern_message **messages, uint3
  * retry. Takes the message. @thread any
  */
 void push_send_back(struct push_queue *queue, struct tern_message *message, int32_t delay_level);
+/* The same with a message that has a chunk of its own, even when the queue has left. Takes it. */
+void push_send_back_chunk(struct push_chunk *chunk, int32_t delay_level);
 /* A chunk of `later` that is send_only came due. Takes it. @thread control @locks none */
 void push_send_again(struct push_chunk *chunk);
 

@@ -359,6 +359,18 @@ static void op_finish(struct commit_op *op, enum tern_code code,
         latch_set(consumer->env->sched, done);
 }
 
+/* Whoever waits for queues that have left waits for their last commit. */
+static void hurry_left(const struct commit_op *op, enum tern_code code)
+{
+    struct tern_push_consumer *consumer = op->consumer;
+    lock_acquire(&consumer->lock);
+    for (size_t i = 0; i < op->count && code == TERN_OK; i++)
+        if (atomic_load(&op->items[i].queue->dropped) && push_queue_commit_due(op->items[i].queue))
+            atomic_store(&consumer->commit_wanted, true);
+    lock_release(&consumer->lock);
+    push_wake(consumer);
+}
+
 /* @thread link's */
 static void on_committed(struct rpc_call *call, void *arg)
 {
@@ -382,6 +394,8 @@ static void on_committed(struct rpc_call *call, void *arg)
     else /* once at another address at once, then at the usual pace */
         again = atomic_fetch_add(&consumer->commit_failures, 1) == 0;
     op_finish(op, code, body);
+    if (consumer->orderly)
+        hurry_left(op, code);
     if (again && push_state(consumer) == PUSH_RUNNING) {
         atomic_store(&consumer->commit_wanted, true);
         push_wake(consumer);
@@ -485,12 +499,13 @@ static void commit_all(struct tern_push_consumer *consumer)
 struct push_queue *push_offsets_take_left(struct tern_push_consumer *consumer)
 {
     struct push_queue *left = NULL;
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
     lock_acquire(&consumer->lock);
     for (struct push_queue **link = &consumer->leaving; *link;) {
         struct push_queue *queue = *link;
         bool running = atomic_load_explicit(&queue->cached, memory_order_acquire) > 0;
         bool finished = !running && !push_queue_commit_due(queue);
-        if (queue->committing ||
+        if (queue->committing || (consumer->orderly && push_lease_keeps(queue, now_ns)) ||
             !(finished || queue->no_commit || queue->leave_attempts >= LEAVE_COMMITS_MAX)) {
             link = &queue->next;
             continue;
@@ -500,6 +515,10 @@ struct push_queue *push_offsets_take_left(struct tern_push_consumer *consumer)
         left = queue;
     }
     lock_release(&consumer->lock);
+    if (left && consumer->needs_leases)
+        push_leases_forgotten(consumer, left);
+    if (left && consumer->orderly)
+        push_wake(consumer); /* who takes their places may begin */
     return left;
 }
 

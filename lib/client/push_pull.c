@@ -97,8 +97,9 @@ static enum flow_cause flow_cause(struct push_queue *queue, bool half)
         return FLOW_COUNT;
     if (bytes > (half ? limit_bytes / 2 : limit_bytes))
         return FLOW_BYTES;
-    if (queue->newest - window_left(&queue->window) > options->max_span ||
-        window_full(&queue->window))
+    bool wide = queue->newest - window_left(&queue->window) > options->max_span;
+    /* One by one there are no holes: what is cached is the limit (RocketMQ too). */
+    if ((wide && !queue->consumer->orderly) || window_full(&queue->window))
         return FLOW_SPAN;
     return FLOW_NONE;
 }
@@ -248,6 +249,10 @@ void push_queue_pull(struct push_queue *queue, bool may_choose)
     struct tern_push_consumer *consumer = queue->consumer;
     if (atomic_load_explicit(&consumer->pool.halted, memory_order_relaxed)) {
         push_queue_yield(queue, QUEUE_READY, SUSPENDED_PAUSE_MS); /* or until resumed */
+        return;
+    }
+    if (!push_lease_good(&queue->lease, clock_mono_ns(consumer->env->clock))) {
+        push_queue_yield(queue, QUEUE_READY, LEASE_LOOK_MS);
         return;
     }
     if (flow_paused(queue)) {

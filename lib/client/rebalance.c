@@ -51,6 +51,7 @@ enum tern_code push_queue_create(struct tern_push_consumer *consumer, const stru
     queue->consumer = consumer;
     push_ref(consumer);
     push_queue_init_limits(queue);
+    push_lease_init(queue);
     *out = queue;
     return TERN_OK;
 }
@@ -84,6 +85,7 @@ struct rpc_peer *push_queue_take_peer(struct push_queue *queue)
 void push_queue_drop(struct push_queue *queue)
 {
     struct tern_push_consumer *consumer = queue->consumer;
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
     lock_acquire(&consumer->lock);
     struct push_queue **link = &consumer->queues;
     while (*link != queue)
@@ -91,7 +93,10 @@ void push_queue_drop(struct push_queue *queue)
     *link = queue->next;
     consumer->queue_count--;
     atomic_store(&queue->dropped, true);
-    bool leaves = queue->positioned && !queue->no_commit;
+    queue->lease.left_ns = now_ns;
+    bool leased = queue->lease.known || queue->lease.asking ||
+                  (consumer->orderly && atomic_load(&queue->cached) > 0);
+    bool leaves = leased || (queue->positioned && !queue->no_commit);
     if (leaves) {
         queue->next = consumer->leaving;
         consumer->leaving = queue;
@@ -100,6 +105,8 @@ void push_queue_drop(struct push_queue *queue)
     struct rpc_peer *peer = push_queue_take_peer(queue);
     if (peer)
         rpc_peer_unref(peer);
+    if (consumer->orderly)
+        push_order_close(queue);
     if (!leaves)
         push_queue_unref(queue);
 }
@@ -470,6 +477,27 @@ static void replace_queue(struct push_queue *queue)
     push_wake(consumer);
 }
 
+bool push_queue_begin_anew(struct push_queue *queue, const char *why)
+{
+    struct tern_push_consumer *consumer = queue->consumer;
+    struct push_queue *fresh;
+    struct push_topic *topic = consumer_topic(consumer, queue->id.topic);
+    lock_acquire(&consumer->lock);
+    struct push_filter *filter = queue->filter; /* a new subscription may exchange it */
+    atomic_fetch_add_explicit(&filter->refs, 1, memory_order_relaxed);
+    lock_release(&consumer->lock);
+    enum tern_code code = push_queue_create(consumer, &queue->id, filter, &fresh);
+    push_filter_unref(filter);
+    if (code != TERN_OK)
+        return false;
+    leave_queue(queue, why);
+    lock_acquire(&consumer->lock);
+    enlist(fresh, topic);
+    lock_release(&consumer->lock);
+    push_wake(consumer);
+    return true;
+}
+
 /* References to queues whose time has come; *next_ns falls to the earliest of the others. */
 static size_t collect_due(struct tern_push_consumer *consumer, int64_t now_ns,
                           struct push_queue *due[DUE_BATCH], int64_t *next_ns)
@@ -480,7 +508,7 @@ static size_t collect_due(struct tern_push_consumer *consumer, int64_t now_ns,
          queue = queue->next) {
         if (queue->state == QUEUE_ASKING || queue->state == QUEUE_PULLING)
             continue;
-        bool hurry = queue->state == QUEUE_READY && atomic_exchange(&queue->hurry, false);
+        bool hurry = queue->state != QUEUE_MOVING && atomic_exchange(&queue->hurry, false);
         if (hurry || queue->due_ns <= now_ns) {
             queue->active_ns = now_ns;
             push_queue_ref(queue);
@@ -501,7 +529,9 @@ int64_t push_queues_step(struct tern_push_consumer *consumer, int64_t now_ns)
         size_t count = collect_due(consumer, now_ns, due, &next_ns);
         for (size_t i = 0; i < count; i++) {
             /* The state is ours until we hand the queue on: no call is under way. */
-            if (due[i]->state == QUEUE_NEW)
+            if (due[i]->state == QUEUE_NEW && !push_lease_good(&due[i]->lease, now_ns))
+                push_queue_yield(due[i], QUEUE_NEW, LEASE_LOOK_MS);
+            else if (due[i]->state == QUEUE_NEW)
                 push_offsets_ask(due[i], now_ns);
             else if (due[i]->state == QUEUE_MOVING)
                 replace_queue(due[i]);

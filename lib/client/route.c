@@ -3,7 +3,9 @@
  *
  * Reading is offered by every broker set that has some address and the R permission. Writing needs
  * W and a master (id 0), RocketMQ's rule: with the master gone the slaves are read from only.
- * Queues are sorted by broker name and id, so that all clients see the same order.
+ * Queues are sorted by broker name and id, so that all clients see the same order. An order
+ * configuration (base/order_conf.h) takes the place of that for writing: the queues that it names
+ * are there in its order, whoever is up.
  *
  * Invariants: brokers are sorted by name, each name once; data[i].broker is an index into them;
  * counts stay within ROUTE_BROKERS_MAX and ROUTE_QUEUES_MAX.
@@ -14,6 +16,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/order_conf.h"
 
 enum { PERM_WRITE = 2, PERM_READ = 4, MASTER_ID = 0 };
 enum {
@@ -162,6 +166,31 @@ static enum tern_code list_queues(const struct route *route, bool write, struct 
     return TERN_OK;
 }
 
+static enum tern_code list_ordered(struct route *route, const ProtobufCBinaryData *conf,
+                                   struct tern_error *err)
+{
+    struct order_conf_row *rows;
+    size_t row_count;
+    size_t total = 0;
+    enum tern_code code =
+        order_conf_parse((const char *)conf->data, conf->len, &rows, &row_count, err);
+    if (code != TERN_OK)
+        return code;
+    for (size_t i = 0; i < row_count; i++)
+        total += (size_t)rows[i].queues;
+    route->writable = calloc(total + 1, sizeof *route->writable);
+    for (size_t i = 0; route->writable && i < row_count; i++)
+        for (int32_t id = 0; id < rows[i].queues; id++) {
+            struct tern_queue *queue = &route->writable[route->writable_count++];
+            memcpy(queue->topic, route->topic, sizeof queue->topic);
+            memcpy(queue->broker_name, rows[i].broker, sizeof rows[i].broker);
+            queue->queue_id = id;
+        }
+    free(rows);
+    route->ordered = true;
+    return route->writable ? TERN_OK : TERN_NO_MEMORY;
+}
+
 enum tern_code route_create(const char *topic, const Tern__Wire__RouteResponse *answer,
                             int64_t now_ns, struct route **out, struct tern_error *err)
 {
@@ -174,15 +203,22 @@ enum tern_code route_create(const char *topic, const Tern__Wire__RouteResponse *
     route->refs = 1;
     route->fetched_ns = now_ns;
     memcpy(route->topic, topic, strlen(topic) + 1);
+    struct tern_error conf_err = {.text = ""};
     enum tern_code code = copy_brokers(route, answer);
     if (code == TERN_OK)
         code = copy_data(route, answer);
-    if (code == TERN_OK)
+    if (code == TERN_OK && answer->order_conf.len > 0)
+        code = list_ordered(route, &answer->order_conf, &conf_err);
+    else if (code == TERN_OK)
         code = list_queues(route, true, &route->writable, &route->writable_count);
     if (code == TERN_OK)
         code = list_queues(route, false, &route->readable, &route->readable_count);
     if (code != TERN_OK) {
         route_unref(route);
+        if (conf_err.text[0])
+            return error_set(err, TERN_PROTOCOL,
+                             "route of topic %s: %s; see mqadmin updateOrderConf", topic,
+                             conf_err.text);
         return error_set(err, code, "route of topic %s: %s", topic,
                          code == TERN_PROTOCOL ? "a name, count or address is out of bounds"
                                                : "no memory");
@@ -204,8 +240,21 @@ static bool broker_equal(const struct route_broker *a, const struct route_broker
     return true;
 }
 
+static bool writable_equal(const struct route *a, const struct route *b)
+{
+    if (a->writable_count != b->writable_count)
+        return false;
+    for (size_t i = 0; i < a->writable_count; i++)
+        if (a->writable[i].queue_id != b->writable[i].queue_id ||
+            strcmp(a->writable[i].broker_name, b->writable[i].broker_name) != 0)
+            return false;
+    return true;
+}
+
 bool route_equal(const struct route *a, const struct route *b)
 {
+    if (a->ordered != b->ordered || (a->ordered && !writable_equal(a, b)))
+        return false;
     if (a->broker_count != b->broker_count || a->data_count != b->data_count)
         return false;
     for (size_t i = 0; i < a->broker_count; i++)

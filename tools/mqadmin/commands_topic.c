@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/mqadmin/command.h"
+#include "tools/mqadmin/order_conf_edit.h"
 
 static void perm_text(char out[4], int32_t perm)
 {
@@ -13,9 +13,69 @@ static void perm_text(char out[4], int32_t perm)
     out[3] = 0;
 }
 
+/* Brokers given by address have no name yet. */
+static enum tern_code name_brokers(struct invocation *invocation, struct admin_broker *brokers,
+                                   size_t count, struct tern_error *err)
+{
+    struct admin_broker *all;
+    size_t all_count;
+    enum tern_code code = admin_brokers(invocation->admin, NULL, false, &all, &all_count, err);
+    if (code != TERN_OK)
+        return code;
+    for (size_t i = 0; i < count && code == TERN_OK; i++) {
+        size_t k = 0;
+        while (k < all_count && strcmp(all[k].address, brokers[i].address) != 0)
+            k++;
+        if (k == all_count)
+            code = error_set(err, TERN_NOT_FOUND, "no nameserver lists a broker at %s",
+                             brokers[i].address);
+        else
+            memcpy(brokers[i].name, all[k].name, sizeof all[k].name);
+    }
+    free(all);
+    return code;
+}
+
+/*
+ * The topic's order configuration names these brokers; a whole cluster's takes the place of what
+ * was there. Said on stdout.
+ */
+static int make_ordered(struct invocation *invocation, const char *topic,
+                        struct admin_broker *brokers, size_t count, int64_t queues)
+{
+    bool cluster = option_given(invocation, "clusterName");
+    struct tern_error err = {.text = ""};
+    char *before = NULL;
+    char *conf = NULL;
+    const char **names = calloc(count + 1, sizeof *names);
+    enum tern_code code = names ? TERN_OK : error_set(&err, TERN_NO_MEMORY, "topic %s", topic);
+    if (code == TERN_OK && !cluster)
+        code = name_brokers(invocation, brokers, count, &err);
+    if (code == TERN_OK && !cluster) {
+        code = order_conf_get(invocation->admin, topic, &before, &err);
+        code = code == TERN_QUERY_NOT_FOUND ? TERN_OK : code;
+    }
+    for (size_t i = 0; names && i < count; i++)
+        names[i] = brokers[i].name;
+    if (code == TERN_OK && !(conf = order_conf_merge(before, names, count, queues)))
+        code = error_set(&err, TERN_LIMIT, "topic %s: the order configuration would be too long",
+                         topic);
+    if (code == TERN_OK)
+        code = order_conf_put(invocation->admin, topic, conf, &err);
+    int status = code == TERN_OK ? EXIT_DONE : command_fail(invocation, code, &err);
+    if (code == TERN_OK && !invocation->json)
+        printf("set %s orderConf. isOrder=true, orderConf=[%s]\n", cluster ? "cluster" : "broker",
+               conf);
+    free(names);
+    free(before);
+    free(conf);
+    return status;
+}
+
 static int run_update_topic(struct invocation *invocation)
 {
     const char *topic = option_value(invocation, "topic");
+    bool order;
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
     int64_t read_queues, write_queues, perm;
@@ -24,7 +84,8 @@ static int run_update_topic(struct invocation *invocation)
 
     if (!option_number(invocation, "readQueueNums", 1, 65536, 8, &read_queues) ||
         !option_number(invocation, "writeQueueNums", 1, 65536, 8, &write_queues) ||
-        !option_number(invocation, "perm", 0, 7, 6, &perm))
+        !option_number(invocation, "perm", 0, 7, 6, &perm) ||
+        !option_bool(invocation, "order", false, &order))
         return EXIT_USAGE;
     if (!command_targets(invocation, true, &brokers, &count, &status))
         return status;
@@ -32,7 +93,7 @@ static int run_update_topic(struct invocation *invocation)
     for (size_t i = 0; i < count; i++) {
         enum tern_code code =
             admin_update_topic(invocation->admin, brokers[i].address, topic, (int32_t)read_queues,
-                               (int32_t)write_queues, (int32_t)perm, &err);
+                               (int32_t)write_queues, (int32_t)perm, order, &err);
         json_array_append_new(results, json_pack("{s:s, s:s, s:s}", "address", brokers[i].address,
                                                  "result", tern_code_name(code), "text",
                                                  code == TERN_OK ? "" : err.text));
@@ -42,6 +103,9 @@ static int run_update_topic(struct invocation *invocation)
         else if (!invocation->json)
             printf("create topic to %s success.\n", brokers[i].address);
     }
+    /* A part of the brokers would be a list without the others: all or nothing. */
+    if (order && made > 0 && status == EXIT_DONE)
+        status = make_ordered(invocation, topic, brokers, count, write_queues);
     if (made) {
         enum tern_code code = admin_wait_route(invocation->admin, topic, made, 5000, &err);
         if (code != TERN_OK)
@@ -54,8 +118,8 @@ static int run_update_topic(struct invocation *invocation)
         perm_text(text, (int32_t)perm);
         if (made)
             printf("TopicConfig [topicName=%s, readQueueNums=%" PRId64 ", writeQueueNums=%" PRId64
-                   ", perm=%s, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false]\n",
-                   topic, read_queues, write_queues, text);
+                   ", perm=%s, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=%s]\n",
+                   topic, read_queues, write_queues, text, order ? "true" : "false");
         json_decref(results);
     }
     free(brokers);
@@ -285,7 +349,9 @@ const struct command topic_commands[] = {
                  CLUSTER,
                  {'r', "readQueueNums", "N", false, "queues to read (8)"},
                  {'w', "writeQueueNums", "N", false, "queues to write (8)"},
-                 {'p', "perm", "P", false, "2 write, 4 read, 6 both (6)"}},
+                 {'p', "perm", "P", false, "2 write, 4 read, 6 both (6)"},
+                 {'o', "order", "BOOL", false,
+                  "true: keyed sends choose among these brokers' queues, up or not (false)"}},
      .run = run_update_topic,
      .one_of = "bc"},
     {.name = "deleteTopic",

@@ -38,6 +38,7 @@ size_t commands(const struct command **rows)
 {
     if (!command_count) {
         collect(SUBJECT_TOPICS, topic_commands, topic_command_count);
+        collect(SUBJECT_TOPICS, order_commands, order_command_count);
         collect(SUBJECT_TOPICS, queue_commands, queue_command_count);
         collect(SUBJECT_CLUSTER, cluster_commands, cluster_command_count);
         collect(SUBJECT_CLUSTER, config_commands, config_command_count);

@@ -33,7 +33,7 @@ struct bench_options {
     const char *group;
     bool hold; /* consume: the first batch is not finished before the end */
     const char *state_path;
-    bool from_slave;                   /* verify */
+    bool from_slave, orderly;          /* verify */
     enum tern_compression compression; /* of produce */
     double drain_seconds;
     uint64_t seed;

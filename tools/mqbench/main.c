@@ -45,6 +45,7 @@ static void usage(FILE *out)
         "      --state F           verify: keep what was acknowledged in F; with an existing F,\n"
         "                          check what an earlier run sent\n"
         "      --from-slave            verify: read from the sets' slaves, not through a group\n"
+        "      --orderly               verify: read by orderly members that come and go\n"
         "      --drain S           verify: give up when nothing comes for so long (30)\n"
         "      --seed N            verify: seed of sizes and contents (random, printed)\n"
         "      --json              figures as JSON\n"
@@ -92,6 +93,7 @@ enum {
     OPT_HOLD,
     OPT_STATE,
     OPT_FROM_SLAVE,
+    OPT_ORDERLY,
     OPT_DRAIN,
     OPT_SEED,
     OPT_JSON,
@@ -114,6 +116,7 @@ static const struct option long_options[] = {
     {"hold", no_argument, NULL, OPT_HOLD},
     {"state", required_argument, NULL, OPT_STATE},
     {"from-slave", no_argument, NULL, OPT_FROM_SLAVE},
+    {"orderly", no_argument, NULL, OPT_ORDERLY},
     {"drain", required_argument, NULL, OPT_DRAIN},
     {"seed", required_argument, NULL, OPT_SEED},
     {"json", no_argument, NULL, OPT_JSON},
@@ -214,6 +217,9 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
         case OPT_HOLD:
             o->hold = true;
             break;
+        case OPT_ORDERLY:
+            o->orderly = true;
+            break;
         case OPT_JSON:
             o->json = true;
             break;
@@ -257,6 +263,11 @@ int main(int argc, char **argv)
     if (!mode || (mode->needs_topic && !options.topic)) {
         fprintf(stderr, "mqbench: %s; see mqbench --help\n",
                 mode ? "-t TOPIC is required" : "a mode is required");
+        return EXIT_USAGE;
+    }
+    if (options.orderly && options.from_slave) {
+        fprintf(stderr, "mqbench: --orderly reads through a group, --from-slave does not: give one "
+                        "of them; see mqbench --help\n");
         return EXIT_USAGE;
     }
     if (!options.namesrv)

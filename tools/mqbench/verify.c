@@ -106,6 +106,10 @@ static void print_json(const struct verify *v, bool good, uint64_t unacked)
         json_object_set_new(json, "max_wait_ms", json_integer(longest_ms(&v->wait_gap)));
         json_object_set_new(json, "send_errors", json_integer((json_int_t)v->send_errors));
         json_object_set_new(json, "received", json_integer((json_int_t)v->received));
+        if (v->options->orderly) {
+            json_object_set_new(json, "overlapped", json_integer((json_int_t)v->overlapped));
+            json_object_set_new(json, "moves", json_integer((json_int_t)v->moves));
+        }
         json_dumpf(json, stdout, JSON_COMPACT);
     }
     putchar('\n');
@@ -121,13 +125,17 @@ static void print_text(const struct verify *v, bool good, uint64_t unacked)
            v->acked, v->waiting, v->reordered, v->altered, v->duplicated, v->duplicated_unexplained,
            v->redelivered, unacked, v->offset_regressions, v->send_errors, longest_ms(&v->send_gap),
            longest_ms(&v->receive_gap), longest_ms(&v->wait_gap), good ? "ok" : "FAILED");
+    if (v->options->orderly)
+        printf("orderly: overlapped %" PRIu64 "  members that joined or left %" PRIu32 "\n",
+               v->overlapped, v->moves);
 }
 
 static int verdict(const struct verify *verify)
 {
     uint64_t unacked = verify->seen - (verify->acked - verify->waiting);
     bool good = verify->acked > 0 && !verify->waiting && !verify->reordered && !verify->altered &&
-                !verify->duplicated_unexplained && !verify->offset_regressions;
+                !verify->duplicated_unexplained && !verify->offset_regressions &&
+                !verify->overlapped;
     bench_progress_end();
     if (verify->options->json)
         print_json(verify, good, unacked);
@@ -183,6 +191,7 @@ int bench_verify(const struct bench_options *options)
     struct verify verify;
     struct verify_reader *reader = NULL;
     struct verify_slaves *slaves = NULL;
+    struct verify_orderly *orderly = NULL;
     verify_init(&verify, options);
     bool finish_only = options->state_path && access(options->state_path, F_OK) == 0;
     int status =
@@ -195,12 +204,15 @@ int bench_verify(const struct bench_options *options)
         fprintf(stderr, "mqbench: seed %" PRIu64 "\n", verify.run_id);
     if (status == EXIT_OK && options->from_slave)
         slaves = verify_slaves_start(&verify, &status);
+    else if (status == EXIT_OK && options->orderly)
+        orderly = verify_orderly_start(&verify, &status);
     else if (status == EXIT_OK)
         reader = verify_reader_start(&verify, &status);
-    if (reader || slaves) {
+    if (reader || slaves || orderly) {
         status = check(&verify, finish_only);
         verify_reader_stop(reader);
         verify_slaves_stop(slaves);
+        verify_orderly_stop(orderly);
         if (status == EXIT_OK)
             status = verdict(&verify);
     }

@@ -91,6 +91,8 @@ struct verify {
     uint64_t seen;    /* first occurrences, acknowledged or not */
     uint64_t received, duplicated, duplicated_unexplained, redelivered, reordered, altered, foreign;
     uint64_t offset_regressions;
+    uint64_t overlapped; /* --orderly: messages that ran beside another one of their queue */
+    uint32_t moves;      /* --orderly: members that joined or left; set at the end */
 };
 
 /* Sends until the phase ends and nothing flies any more (verify_send.c). Returns an exit status. */
@@ -99,6 +101,12 @@ int verify_send(struct verify *verify);
 struct verify_reader;
 struct verify_reader *verify_reader_start(struct verify *verify, int *status);
 void verify_reader_stop(struct verify_reader *reader);
+/* Notes messages that arrived and wakes who waits. @locks takes:lock */
+void verify_take(struct verify *verify, const struct tern_message *const *messages, size_t count);
+/* Likewise several orderly members that come and go (verify_orderly.c). */
+struct verify_orderly;
+struct verify_orderly *verify_orderly_start(struct verify *verify, int *status);
+void verify_orderly_stop(struct verify_orderly *orderly);
 /* The watch over what `group` committed (verify_watch.c); NULL: code and err say why. */
 struct verify_watch;
 struct verify_watch *verify_watch_start(struct verify *verify, const char *group,

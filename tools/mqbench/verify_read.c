@@ -17,12 +17,8 @@ struct verify_reader {
     char group[128];
 };
 
-static enum tern_consume_result on_messages(void *arg, const struct tern_message *const *messages,
-                                            size_t count)
+void verify_take(struct verify *verify, const struct tern_message *const *messages, size_t count)
 {
-    struct verify_reader *reader = arg;
-    struct verify *verify = reader->verify;
-
     pthread_mutex_lock(&verify->lock);
     verify_note_arrival(verify, count, bench_now_ns());
     for (size_t i = 0; i < count; i++) {
@@ -34,6 +30,13 @@ static enum tern_consume_result on_messages(void *arg, const struct tern_message
     }
     pthread_cond_broadcast(&verify->changed);
     pthread_mutex_unlock(&verify->lock);
+}
+
+static enum tern_consume_result on_messages(void *arg, const struct tern_message *const *messages,
+                                            size_t count)
+{
+    struct verify_reader *reader = arg;
+    verify_take(reader->verify, messages, count);
     return TERN_CONSUME_SUCCESS;
 }
 

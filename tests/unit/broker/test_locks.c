@@ -122,6 +122,30 @@ static void queues_that_are_not_here_are_left_out(void **state)
     assert_int_equal(queue_locks_count(fake.broker.locks), QUEUES);
 }
 
+/* Who is refused learns why, and when to ask again. */
+static void refusals_say_why(void **state)
+{
+    (void)state;
+    name_queues(QUEUES + 1, "T", "broker-a");
+    assert_int_equal(lock("c1", 1), 1);
+    struct fake_request *request = call(false, "c2", QUEUES + 1);
+    const Tern__Wire__LockQueuesResponse *body = request->response->lock_queues;
+    assert_int_equal(body->n_locked, QUEUES - 1);
+    assert_int_equal(body->n_tries, QUEUES - 1);
+    assert_int_equal(body->n_refused, 2);
+    assert_int_equal(body->refused[0]->index, 0);
+    assert_int_equal(body->refused[0]->reason, TERN__WIRE__LOCK_REFUSAL__LOCK_OTHERS);
+    assert_in_range(body->refused[0]->remaining_ms, 1, QUEUE_LOCK_LEASE_MS);
+    assert_int_equal(body->refused[1]->index, QUEUES);
+    assert_int_equal(body->refused[1]->reason, TERN__WIRE__LOCK_REFUSAL__LOCK_NO_QUEUE);
+    fake_broker_ha(true, TERN__WIRE__HA_STATE__HA_SEEKING);
+    queues[0].queue_id = 0;
+    queue_locks_forget(fake.broker.locks);
+    request = call(false, "c2", 1);
+    assert_int_equal(request->response->lock_queues->refused[0]->reason,
+                     TERN__WIRE__LOCK_REFUSAL__LOCK_UNDECIDED);
+}
+
 static void requests_with_what_can_be_no_queue_are_refused(void **state)
 {
     (void)state;
@@ -148,6 +172,7 @@ int main(void)
         TEST(who_may_not_grant_renews_known_owners_only),
         TEST(queues_that_are_not_here_are_left_out),
         TEST(requests_with_what_can_be_no_queue_are_refused),
+        TEST(refusals_say_why),
     };
     return cmocka_run_group_tests_name("locks", tests, NULL, NULL);
 }

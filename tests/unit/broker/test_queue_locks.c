@@ -101,7 +101,7 @@ static void ended_leases_make_room(void **state)
     (void)state;
     for (int32_t i = 0; i < 1000; i++)
         assert_int_equal(lock(master, i, "c1", true), QUEUE_LOCKED);
-    pass_ms(QUEUE_LOCK_LEASE_MS + 1);
+    pass_ms(2 * QUEUE_LOCK_LEASE_MS + 1); /* a lease, and one more for the count of tries */
     for (int32_t i = 0; i < 600; i++)
         assert_int_equal(lock(master, 5000 + i % 10, "c2", true), QUEUE_LOCKED);
     assert_int_equal(queue_locks_count(master), 10);
@@ -224,6 +224,59 @@ static void table_is_bounded_and_still_renews(void **state)
     assert_int_equal(queue_locks_lock(master, "G", "T5", 5, "c", true), QUEUE_LOCKED);
 }
 
+/* RO-01: whoever has the queue next goes on counting; also at a slave. */
+static void failed_tries_reach_the_next_owner(void **state)
+{
+    (void)state;
+    const struct queue_lock_claim three = {.has_tries = true, .tries_offset = 5, .tries = 3};
+    struct queue_lock_answer answer;
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c1", true, NULL, &answer),
+                     QUEUE_LOCKED);
+    assert_int_equal(answer.tries, 0);
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c1", true, &three, &answer),
+                     QUEUE_LOCKED);
+    sync_locks(master, slave);
+    /* Somebody else's word does not count. */
+    const struct queue_lock_claim lie = {.has_tries = true, .tries_offset = 9, .tries = 9};
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c2", true, &lie, &answer),
+                     QUEUE_LOCK_OTHERS);
+    assert_in_range(answer.remaining_ms, 1, QUEUE_LOCK_LEASE_MS);
+    queue_locks_release(master, "G", "T", 0, "c2", &lie);
+    queue_locks_release(master, "G", "T", 0, "c1", NULL);
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c2", true, &lie, &answer),
+                     QUEUE_LOCKED);
+    assert_int_equal(answer.tries_offset, 5);
+    assert_int_equal(answer.tries, 3);
+    pass_ms(QUEUE_LOCK_LEASE_MS + 1000); /* nobody said that it ended */
+    assert_int_equal(queue_locks_claim(slave, "G", "T", 0, "c3", true, NULL, &answer),
+                     QUEUE_LOCKED);
+    assert_int_equal(answer.tries_offset, 5);
+    assert_int_equal(answer.tries, 3);
+}
+
+/* D-3: who held a queue before the broker was restarted comes before those who want it. */
+static void restarted_broker_gives_queues_to_their_owners_first(void **state)
+{
+    (void)state;
+    const struct queue_lock_claim held = {.held = true};
+    struct queue_lock_answer answer;
+    queue_locks_await_claims(master);
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c2", true, NULL, &answer),
+                     QUEUE_LOCK_NOT_NEW);
+    assert_int_equal(answer.remaining_ms, QUEUE_LOCK_CLAIMS_MS);
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c1", true, &held, &answer),
+                     QUEUE_LOCKED);
+    assert_int_equal(lock(slave, 2, "c1", true), QUEUE_LOCKED); /* what a copy says counts */
+    queue_locks_unlock(slave, "G", "T", 2, "c1");
+    sync_locks(slave, master);
+    assert_int_equal(lock(master, 2, "c2", true), QUEUE_LOCKED);
+    pass_ms(QUEUE_LOCK_CLAIMS_MS);
+    assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c2", true, &held, &answer),
+                     QUEUE_LOCK_OTHERS);
+    assert_int_equal(queue_locks_claim(master, "G", "T", 1, "c2", true, NULL, &answer),
+                     QUEUE_LOCKED);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -239,6 +292,8 @@ int main(void)
         TEST(changes_are_bounded_go_on_and_end_at_the_number_asked_for),
         TEST(forgotten_locks_are_free),
         TEST(table_is_bounded_and_still_renews),
+        TEST(failed_tries_reach_the_next_owner),
+        TEST(restarted_broker_gives_queues_to_their_owners_first),
     };
     return cmocka_run_group_tests_name("queue_locks", tests, NULL, NULL);
 }

@@ -89,6 +89,16 @@ struct fake {
     /* true: answered */
     bool (*on_pull)(struct fake_node *node, struct rpc_request *rq,
                     const Tern__Wire__PullRequest *pull);
+    /* queue locks, as a broker keeps them */
+    struct fake_lock {
+        char owner[128]; /* "": nobody */
+        int64_t until_ns;
+        int64_t tries_offset;
+        int32_t tries;
+    } locks[9];
+    enum tern_code lock_code;
+    bool locks_undecided; /* grants nothing new */
+    unsigned locked, unlocked;
     unsigned queries, commits, sent_back, unregistered;
     Tern__Wire__SendBackRequest last_send_back;
     int64_t sent_back_ns;     /* the last time */
@@ -457,6 +467,80 @@ static inline void fake_wait_events(struct fake_node *node, struct rpc_request *
     rpc_reply(rq, &response, 0);
 }
 
+/* ---- queue locks ---- */
+
+enum { FAKE_LEASE_MS = 60000 };
+
+static inline void fake_lock_queues(struct fake *fake, struct rpc_request *rq)
+{
+    const Tern__Wire__LockQueuesRequest *lock = rq->header->lock_queues;
+    const ProtobufCBinaryData *client = &rq->header->client_id;
+    int64_t now_ns = clock_mono_ns(fake->env.clock);
+    Tern__Wire__LockQueuesResponse body = TERN__WIRE__LOCK_QUEUES_RESPONSE__INIT;
+    Tern__Wire__MessageQueue *locked[9];
+    Tern__Wire__QueueTries tries[9], *tries_pointers[9];
+    Tern__Wire__RefusedLock refused[9], *refused_pointers[9];
+    fake->locked++;
+    if (fake->lock_code != TERN_OK) {
+        rpc_reply_error(rq, fake->lock_code, "scripted");
+        return;
+    }
+    assert_true(lock->n_queues <= 9 && lock->n_claims == lock->n_queues);
+    for (size_t i = 0; i < lock->n_queues; i++) {
+        struct fake_queue *queue =
+            fake_queue(fake, &lock->queues[i]->topic, lock->queues[i]->queue_id);
+        struct fake_lock *held = &fake->locks[queue - fake->queues];
+        bool taken = held->owner[0] && held->until_ns > now_ns;
+        if (taken ? !fake_is(client, held->owner) : fake->locks_undecided) {
+            tern__wire__refused_lock__init(&refused[body.n_refused]);
+            refused[body.n_refused].index = (uint32_t)i;
+            refused[body.n_refused].reason = taken ? TERN__WIRE__LOCK_REFUSAL__LOCK_OTHERS
+                                                   : TERN__WIRE__LOCK_REFUSAL__LOCK_UNDECIDED;
+            refused_pointers[body.n_refused] = &refused[body.n_refused];
+            body.n_refused++;
+            continue;
+        }
+        if (taken && lock->claims[i]->has_tries) {
+            held->tries_offset = lock->claims[i]->offset;
+            held->tries = lock->claims[i]->times;
+        }
+        snprintf(held->owner, sizeof held->owner, "%.*s", (int)client->len, (char *)client->data);
+        held->until_ns = now_ns + ms_to_ns(FAKE_LEASE_MS);
+        tern__wire__queue_tries__init(&tries[body.n_tries]);
+        tries[body.n_tries].offset = held->tries_offset;
+        tries[body.n_tries].times = held->tries;
+        tries_pointers[body.n_tries] = &tries[body.n_tries];
+        body.n_tries++;
+        locked[body.n_locked++] = lock->queues[i];
+    }
+    body.locked = locked;
+    body.tries = tries_pointers;
+    body.refused = refused_pointers;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_LOCK_QUEUES;
+    response.lock_queues = &body;
+    rpc_reply(rq, &response, 0);
+}
+
+static inline void fake_unlock_queues(struct fake *fake, struct rpc_request *rq)
+{
+    const Tern__Wire__UnlockQueuesRequest *unlock = rq->header->unlock_queues;
+    fake->unlocked++;
+    for (size_t i = 0; i < unlock->n_queues; i++) {
+        struct fake_queue *queue =
+            fake_queue(fake, &unlock->queues[i]->topic, unlock->queues[i]->queue_id);
+        struct fake_lock *held = &fake->locks[queue - fake->queues];
+        if (!fake_is(&rq->header->client_id, held->owner))
+            continue;
+        held->owner[0] = '\0';
+        if (unlock->claims[i]->has_tries) {
+            held->tries_offset = unlock->claims[i]->offset;
+            held->tries = unlock->claims[i]->times;
+        }
+    }
+    rpc_reply_ok(rq);
+}
+
 /* ---- serving ---- */
 
 static inline void fake_route(struct fake *fake, struct rpc_request *rq)
@@ -561,6 +645,12 @@ static inline void fake_serve_locked(struct fake_node *node, struct rpc_request 
         break;
     case TERN__WIRE__REQUEST__BODY_SEND:
         fake_copy(fake, rq);
+        break;
+    case TERN__WIRE__REQUEST__BODY_LOCK_QUEUES:
+        fake_lock_queues(fake, rq);
+        break;
+    case TERN__WIRE__REQUEST__BODY_UNLOCK_QUEUES:
+        fake_unlock_queues(fake, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_SEND_BACK:
         fake->sent_back++;

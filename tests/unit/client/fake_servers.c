@@ -115,6 +115,8 @@ static void answer_route(struct rpc_request *request, const struct fake_topic *t
     route.queues = queue_list;
     route.n_brokers = route.n_queues;
     route.brokers = broker_list;
+    if (topic)
+        route.order_conf = bytes_of(topic->order_conf);
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     response.body_case = TERN__WIRE__RESPONSE__BODY_ROUTE;
     response.route = &route;
@@ -164,6 +166,15 @@ void fake_namesrv_stop(struct fake_namesrv *ns)
         return;
     stop(ns->server, ns->held, &ns->held_count, NULL);
     ns->server = NULL;
+}
+
+void fake_namesrv_order(struct fake_namesrv *ns, const char *name, const char *order_conf)
+{
+    pthread_mutex_lock(&ns->mutex);
+    struct fake_topic *topic = find_topic(ns, name);
+    ENSURE(topic != NULL);
+    snprintf(topic->order_conf, sizeof topic->order_conf, "%s", order_conf);
+    pthread_mutex_unlock(&ns->mutex);
 }
 
 void fake_namesrv_put(struct fake_namesrv *ns, const char *name, const struct fake_queues *part)

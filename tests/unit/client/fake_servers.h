@@ -34,6 +34,7 @@ struct fake_topic {
     char name[128];
     struct fake_queues parts[FAKE_BROKERS_MAX];
     size_t count;
+    char order_conf[128]; /* "": none */
 };
 
 struct fake_namesrv {
@@ -56,6 +57,8 @@ void fake_namesrv_stop(struct fake_namesrv *ns);
 /* Adds or replaces a broker set's part. */
 void fake_namesrv_put(struct fake_namesrv *ns, const char *topic, const struct fake_queues *part);
 void fake_namesrv_drop(struct fake_namesrv *ns, const char *topic);
+/* The topic must be there. */
+void fake_namesrv_order(struct fake_namesrv *ns, const char *topic, const char *order_conf);
 
 /* A send as it came. */
 struct fake_send {

@@ -171,6 +171,107 @@ static void a_route_without_a_master_is_asked_for_every_second_then_seldomer(voi
     client_world_destroy(world);
 }
 
+/* ---- order topics ---- */
+
+static size_t seen_queues;
+
+/* By the key's number, over all queues there are. */
+static size_t select_by_key(void *arg, const struct tern_message *message,
+                            const struct tern_queue *queues, size_t count)
+{
+    (void)message;
+    (void)queues;
+    seen_queues = count;
+    return (size_t)(uintptr_t)arg % count;
+}
+
+static enum tern_code send_key(struct tern_producer *producer, unsigned key,
+                               struct tern_send_result *result, struct tern_error *err)
+{
+    struct tern_message *m = message("T", "x");
+    enum tern_code code =
+        tern_producer_send_select(producer, m, select_by_key, (void *)(uintptr_t)key, result, err);
+    tern_message_unref(m);
+    return code;
+}
+
+/* D-3: with the list of queues in the order configuration no key moves when a broker is away. */
+static void keys_of_an_order_topic_keep_their_queues_while_a_broker_is_away(void **state)
+{
+    (void)state;
+    for (int unlisted = 0; unlisted < 3; unlisted++) {
+        struct client_world *world = world_of_sets();
+        struct tern_send_result before[8], after;
+        struct tern_error err = {.text = ""};
+        fake_namesrv_order(&world->ns[0], "T", "broker-b:2;broker-a:2");
+        struct tern_producer *producer = client_world_producer(world, NULL);
+        for (unsigned key = 0; key < 8; key++)
+            if (send_key(producer, key, &before[key], &err) != TERN_OK)
+                fail_msg("%s", err.text);
+        assert_int_equal(seen_queues, 4);
+        assert_string_equal(before[0].queue.broker_name, "broker-b");
+        assert_string_equal(before[2].queue.broker_name, "broker-a");
+        client_world_crash_broker(world, 0);
+        if (unlisted == 1)
+            unlist_master(world);
+        client_world_run_ms(world, 40000); /* the route was asked for again */
+        for (unsigned key = 0; key < 8; key++) {
+            enum tern_code code = send_key(producer, key, &after, &err);
+            assert_int_equal(seen_queues, 4);
+            if (strcmp(before[key].queue.broker_name, "broker-a") == 0) {
+                assert_true(code == TERN_UNREACHABLE || code == TERN_CONNECTION_LOST);
+                assert_true(unlisted != 1 || strstr(err.text, "order topic T") != NULL);
+                assert_non_null(strstr(err.text, "broker-a"));
+            } else {
+                assert_int_equal(code, TERN_OK);
+                assert_int_equal(after.queue.queue_id, before[key].queue.queue_id);
+            }
+        }
+        send_ok(producer, 8); /* without a key it goes where it can */
+        client_world_restart_broker(world, 0);
+        list_master(world);
+        client_world_run_ms(world, 40000);
+        for (unsigned key = 0; key < 8; key++) {
+            if (send_key(producer, key, &after, &err) != TERN_OK)
+                fail_msg("%s", err.text);
+            assert_string_equal(after.queue.broker_name, before[key].queue.broker_name);
+            assert_int_equal(after.queue.queue_id, before[key].queue.queue_id);
+        }
+        tern_producer_destroy(producer);
+        client_world_destroy(world);
+    }
+}
+
+/* A broker that nobody has ever seen belongs to the list all the same. */
+static void order_configuration_may_name_brokers_that_are_not_there(void **state)
+{
+    (void)state;
+    struct client_world *world = world_of_sets();
+    struct tern_error err = {.text = ""};
+    struct tern_send_result result;
+    fake_namesrv_order(&world->ns[0], "T", "broker-z:1;broker-a:1");
+    struct tern_producer *producer = client_world_producer(world, NULL);
+    assert_int_equal(send_key(producer, 0, &result, &err), TERN_UNREACHABLE);
+    assert_non_null(strstr(err.text, "broker broker-z, which has no master now"));
+    assert_int_equal(send_key(producer, 1, &result, &err), TERN_OK);
+    send_ok(producer, 8);
+    tern_producer_destroy(producer);
+    client_world_destroy(world);
+}
+
+static void order_configuration_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    struct client_world *world = world_of_sets();
+    struct tern_error err = {.text = ""};
+    fake_namesrv_order(&world->ns[0], "T", "broker-a=4");
+    struct tern_producer *producer = client_world_producer(world, NULL);
+    assert_int_equal(send_key(producer, 0, NULL, &err), TERN_PROTOCOL);
+    assert_non_null(strstr(err.text, "updateOrderConf"));
+    tern_producer_destroy(producer);
+    client_world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -180,6 +281,9 @@ int main(void)
         cmocka_unit_test(a_master_that_takes_no_writes_is_tried_once_a_second),
         cmocka_unit_test(without_any_master_the_error_names_the_sets_and_may_pass),
         cmocka_unit_test(a_route_without_a_master_is_asked_for_every_second_then_seldomer),
+        cmocka_unit_test(keys_of_an_order_topic_keep_their_queues_while_a_broker_is_away),
+        cmocka_unit_test(order_configuration_may_name_brokers_that_are_not_there),
+        cmocka_unit_test(order_configuration_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

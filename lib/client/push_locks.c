@@ -1,0 +1,576 @@
+/*
+ * Leases on queues: a queue is worked on only while the broker has locked it for this client.
+ *
+ *   taken ──► ask the broker ──► granted: 30 s from the moment of asking ──► offset, pulls, work
+ *                 ▲   │ others have it: in 50 ms … 500 ms                         │ every 10 s
+ *                 └───┘                                                           ▼
+ *             a new object ◄── lost: 30 s over, or the broker gave it away ◄── renewed
+ *                                                                                 │ left
+ *             given back, or passed to the new object ◄── batch done, committed ◄─┘
+ *
+ * One request per broker for all its queues, to the master, or to a slave while that is away. Our
+ * own view of a lease ends 30 s after the question that was granted was asked, the broker's 60 s
+ * after it heard that: the difference is for the message that runs when the view ends.
+ *
+ * Each question says of each queue whether our view of the lease still holds, so that a broker that
+ * came back without its memory knows whose queues they are, and how often the first message has
+ * failed; the grant brings what the last owner said of that.
+ *
+ * A refusal because nobody can say now (a slave that does not know the owner, a master that has
+ * just begun) leaves the view as it is. A lease that was lost makes the queue begin anew: a new
+ * object asks for a lease, then where the group is.
+ *
+ * A consumer that shares no queues needs no broker for it: there the lease is good for ever, from
+ * the moment that no older object of the queue is left.
+ *
+ * Invariants: nothing is asked for a queue while an older object of the same queue is in
+ * consumer->leaving; a lease is given back only when no batch runs and the progress is committed,
+ * or cannot be.
+ *
+ * Threads: the control task (or shutdown when that has stopped); answers on the link's threads.
+ * Failure modes: a broker that does not answer is asked again every second, at another address of
+ * its set when there is one; a lease that cannot be given back ends by itself.
+ */
+#include "client/push_order.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/push_internal.h"
+
+/* One request under way, of queues of one broker; holds consumer, peer and queues. */
+struct lease_op {
+    struct tern_push_consumer *consumer;
+    struct rpc_peer *peer;
+    struct latch *done; /* of who waits, in its memory; NULL: nobody does */
+    int64_t sent_ns;
+    size_t count;
+    struct push_queue *queues[LEASE_QUEUES_MAX];
+};
+
+static ProtobufCBinaryData text_bytes(const char *text)
+{
+    return frame_bytes(text, strlen(text));
+}
+
+void push_lease_init(struct push_queue *queue)
+{
+    struct push_lease *lease = &queue->lease;
+    lease->until_ns = queue->consumer->orderly ? 0 : INT64_MAX;
+    lease->tries_offset = -1;
+}
+
+static bool same_queue(const struct tern_queue *a, const struct tern_queue *b)
+{
+    return a->queue_id == b->queue_id && strcmp(a->broker_name, b->broker_name) == 0 &&
+           strcmp(a->topic, b->topic) == 0;
+}
+
+/* @locks holds:CONSUMER */
+static struct push_queue *find_queue(struct push_queue *list, const struct tern_queue *id)
+{
+    while (list && !same_queue(&list->id, id))
+        list = list->next;
+    return list;
+}
+
+/* ---- tries ---- */
+
+void push_lease_tell(struct push_queue *queue, int64_t offset, int32_t times)
+{
+    struct push_lease *lease = &queue->lease;
+    lock_acquire(&queue->consumer->lock);
+    lease->tries_offset = offset;
+    lease->tries = times;
+    int64_t due_ns = lease->told_ns + ms_to_ns(LEASE_TELL_MS);
+    if (queue->consumer->needs_leases && lease->due_ns > due_ns)
+        lease->due_ns = due_ns;
+    lock_release(&queue->consumer->lock);
+}
+
+int32_t push_lease_tries(struct push_queue *queue, int64_t offset)
+{
+    lock_acquire(&queue->consumer->lock);
+    int32_t tries = queue->lease.tries_offset == offset ? queue->lease.tries : 0;
+    lock_release(&queue->consumer->lock);
+    return tries;
+}
+
+/* ---- answers ---- */
+
+static void op_free(struct lease_op *op)
+{
+    for (size_t i = 0; i < op->count; i++)
+        push_queue_unref(op->queues[i]);
+    if (op->peer)
+        rpc_peer_unref(op->peer);
+    push_unref(op->consumer);
+    free(op);
+}
+
+static bool names_queue(const Tern__Wire__MessageQueue *wire, const struct tern_queue *id)
+{
+    size_t len = strlen(id->topic);
+    return wire->queue_id == id->queue_id && wire->topic.len == len &&
+           memcmp(wire->topic.data, id->topic, len) == 0;
+}
+
+/* Ours from the moment of asking on; a view that had ended by now is lost all the same. @locks
+ * holds:CONSUMER */
+static void granted(struct push_queue *queue, const Tern__Wire__QueueTries *tries, int64_t sent_ns,
+                    int64_t now_ns)
+{
+    struct push_lease *lease = &queue->lease;
+    int64_t until_ns = atomic_load_explicit(&lease->until_ns, memory_order_relaxed);
+    lease->known = true;
+    lease->waits = 0;
+    lease->due_ns = sent_ns + ms_to_ns(LEASE_RENEW_MS);
+    if (until_ns == 0 && tries && tries->times > 0) {
+        lease->tries_offset = tries->offset;
+        lease->tries = tries->times;
+    }
+    if (until_ns != 0 && until_ns <= now_ns && !atomic_load(&queue->dropped)) {
+        lease->lost = true;
+        return;
+    }
+    atomic_store_explicit(&lease->until_ns, sent_ns + ms_to_ns(LEASE_MS), memory_order_release);
+    if (until_ns == 0)
+        atomic_store(&queue->hurry, true);
+}
+
+/* Somebody else has it, or nobody could say. @locks holds:CONSUMER */
+static void refused(struct push_queue *queue, const Tern__Wire__RefusedLock *refusal,
+                    int64_t now_ns)
+{
+    struct push_lease *lease = &queue->lease;
+    int64_t until_ns = atomic_load_explicit(&lease->until_ns, memory_order_relaxed);
+    bool undecided = refusal && refusal->reason == TERN__WIRE__LOCK_REFUSAL__LOCK_UNDECIDED;
+    int64_t pause_ms = (int64_t)LEASE_WAIT_MS << (lease->waits < 8 ? lease->waits : 8);
+    lease->waits++;
+    if (pause_ms > LEASE_WAIT_MAX_MS)
+        pause_ms = LEASE_WAIT_MAX_MS;
+    if (refusal && refusal->remaining_ms > 0 && refusal->remaining_ms < pause_ms)
+        pause_ms = refusal->remaining_ms;
+    lease->due_ns = now_ns + ms_to_ns(pause_ms);
+    if (until_ns == 0 || (undecided && until_ns > now_ns))
+        return;
+    lease->lost = true;
+    lease->known = lease->known && undecided;
+    atomic_store_explicit(&lease->until_ns, 1, memory_order_release); /* ended */
+}
+
+/* @locks holds:CONSUMER */
+static void take_answer(struct lease_op *op, const Tern__Wire__LockQueuesResponse *body,
+                        int64_t now_ns)
+{
+    size_t next = 0; /* the answer has them in the order of the question */
+    size_t refusal = 0;
+    for (size_t i = 0; i < op->count; i++) {
+        struct push_queue *queue = op->queues[i];
+        queue->lease.asking = false;
+        if (next < body->n_locked && names_queue(body->locked[next], &queue->id)) {
+            granted(queue, next < body->n_tries ? body->tries[next] : NULL, op->sent_ns, now_ns);
+            next++;
+            continue;
+        }
+        while (refusal < body->n_refused && body->refused[refusal]->index < i)
+            refusal++;
+        bool told = refusal < body->n_refused && body->refused[refusal]->index == i;
+        refused(queue, told ? body->refused[refusal] : NULL, now_ns);
+    }
+}
+
+/* No answer: later, sooner for those that wait for their first lease. @locks holds:CONSUMER */
+static void ask_again(struct lease_op *op, int64_t now_ns)
+{
+    for (size_t i = 0; i < op->count; i++) {
+        struct push_lease *lease = &op->queues[i]->lease;
+        bool first = atomic_load_explicit(&lease->until_ns, memory_order_relaxed) == 0;
+        lease->asking = false;
+        lease->due_ns = now_ns + ms_to_ns(first ? LEASE_WAIT_MAX_MS / 2 : LEASE_RETRY_MS);
+    }
+}
+
+/* @thread link's */
+static void on_locked(struct rpc_call *call, void *arg)
+{
+    struct lease_op *op = arg;
+    struct tern_push_consumer *consumer = op->consumer;
+    enum tern_code code = rpc_call_result(call);
+    bool good =
+        code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_LOCK_QUEUES;
+    int64_t now_ns = clock_mono_ns(consumer->env->clock);
+    if (!good)
+        log_warn(consumer->env->log, "consumer_lock_failed",
+                 "group=%s broker=%s address=%s queues=%zu code=%s reason=\"%s\"",
+                 consumer->options.group, op->queues[0]->id.broker_name, rpc_peer_address(op->peer),
+                 op->count, tern_code_name(code), error_text(&call->error, code));
+    push_note_declined(consumer, op->peer, code);
+    lock_acquire(&consumer->lock);
+    if (good)
+        take_answer(op, call->response->lock_queues, now_ns);
+    else
+        ask_again(op, now_ns);
+    lock_release(&consumer->lock);
+    for (size_t i = 0; i < op->count; i++)
+        if (push_lease_good(&op->queues[i]->lease, now_ns))
+            push_order_unpark(op->queues[i]);
+    rpc_call_unref(call);
+    push_wake(consumer);
+    op_free(op);
+}
+
+/* ---- asking ---- */
+
+/* Whether something is to be asked for the queue now. @locks holds:CONSUMER */
+static bool is_due(struct tern_push_consumer *consumer, const struct push_queue *queue,
+                   int64_t now_ns)
+{
+    const struct push_lease *lease = &queue->lease;
+    if (lease->asking || lease->lost || lease->due_ns > now_ns)
+        return false;
+    if (atomic_load_explicit(&queue->dropped, memory_order_relaxed))
+        return lease->known;
+    return lease->known || !find_queue(consumer->leaving, &queue->id);
+}
+
+/* Puts the due queues of the first broker that has some into the op. @locks holds:CONSUMER */
+static void collect_due(struct tern_push_consumer *consumer, struct lease_op *op, int64_t now_ns)
+{
+    for (int list = 0; list < 2; list++)
+        for (struct push_queue *queue = list ? consumer->leaving : consumer->queues; queue;
+             queue = queue->next) {
+            if (op->count == LEASE_QUEUES_MAX || !is_due(consumer, queue, now_ns) ||
+                (op->count > 0 &&
+                 strcmp(queue->id.broker_name, op->queues[0]->id.broker_name) != 0))
+                continue;
+            queue->lease.asking = true;
+            queue->lease.told_ns = now_ns;
+            push_queue_ref(queue);
+            op->queues[op->count++] = queue;
+        }
+}
+
+/* Queues that nobody shares: ours as soon as no older object is left. */
+static void grant_unshared(struct tern_push_consumer *consumer)
+{
+    lock_acquire(&consumer->lock);
+    for (struct push_queue *queue = consumer->queues; queue; queue = queue->next) {
+        if (atomic_load_explicit(&queue->lease.until_ns, memory_order_relaxed) != 0 ||
+            find_queue(consumer->leaving, &queue->id))
+            continue;
+        atomic_store_explicit(&queue->lease.until_ns, INT64_MAX, memory_order_release);
+        atomic_store(&queue->hurry, true);
+    }
+    lock_release(&consumer->lock);
+}
+
+/* When the next one is due. @locks holds:CONSUMER */
+static int64_t next_due(struct tern_push_consumer *consumer)
+{
+    int64_t next_ns = SCHED_NEVER;
+    for (int list = 0; list < 2; list++)
+        for (const struct push_queue *queue = list ? consumer->leaving : consumer->queues; queue;
+             queue = queue->next)
+            if (is_due(consumer, queue, SCHED_NEVER) && queue->lease.due_ns < next_ns)
+                next_ns = queue->lease.due_ns;
+    return next_ns;
+}
+
+static struct lease_op *op_create(struct tern_push_consumer *consumer)
+{
+    struct lease_op *op = calloc(1, sizeof *op);
+    if (!op)
+        return NULL;
+    op->consumer = consumer;
+    push_ref(consumer);
+    return op;
+}
+
+/* What the request says of its queues, in the memory of the caller. */
+struct lease_wire {
+    Tern__Wire__MessageQueue queues[LEASE_QUEUES_MAX];
+    Tern__Wire__MessageQueue *queue_pointers[LEASE_QUEUES_MAX];
+    Tern__Wire__QueueClaim claims[LEASE_QUEUES_MAX];
+    Tern__Wire__QueueClaim *claim_pointers[LEASE_QUEUES_MAX];
+};
+
+/* @locks takes:CONSUMER */
+static struct lease_wire *wire_create(const struct lease_op *op)
+{
+    struct lease_wire *wire = malloc(sizeof *wire);
+    if (!wire)
+        return NULL;
+    lock_acquire(&op->consumer->lock);
+    for (size_t i = 0; i < op->count; i++) {
+        const struct push_queue *queue = op->queues[i];
+        const struct push_lease *lease = &queue->lease;
+        tern__wire__message_queue__init(&wire->queues[i]);
+        wire->queues[i].topic = text_bytes(queue->id.topic);
+        wire->queues[i].broker_name = text_bytes(queue->id.broker_name);
+        wire->queues[i].queue_id = queue->id.queue_id;
+        wire->queue_pointers[i] = &wire->queues[i];
+        tern__wire__queue_claim__init(&wire->claims[i]);
+        wire->claims[i].held = push_lease_good(lease, op->sent_ns);
+        wire->claims[i].has_tries = lease->tries_offset >= 0;
+        wire->claims[i].offset = lease->tries_offset >= 0 ? lease->tries_offset : 0;
+        wire->claims[i].times = lease->tries;
+        wire->claim_pointers[i] = &wire->claims[i];
+    }
+    lock_release(&op->consumer->lock);
+    return wire;
+}
+
+/* A call to the broker of the op's queues; TERN_OK: op->peer is set, the call is the caller's. */
+static enum tern_code op_call(struct lease_op *op, struct rpc_call **call)
+{
+    struct tern_push_consumer *consumer = op->consumer;
+    const struct broker_wish wish = {.id = 0};
+    struct broker_choice choice;
+    struct tern_error err = {.text = ""};
+    enum tern_code code = broker_pick_cached(consumer->instance, &consumer->declined,
+                                             &op->queues[0]->id, &wish, &choice, &err);
+    if (code == TERN_OK) {
+        op->peer = choice.peer;
+        code = rpc_call_create(op->peer, 0, call);
+    }
+    if (code != TERN_OK)
+        log_warn(consumer->env->log, "consumer_lock_nowhere",
+                 "group=%s broker=%s queues=%zu reason=\"%s\"", consumer->options.group,
+                 op->queues[0]->id.broker_name, op->count, error_text(&err, code));
+    return code;
+}
+
+/* Takes the op. */
+static void ask(struct lease_op *op, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = op->consumer;
+    struct rpc_call *call = NULL;
+    op->sent_ns = now_ns;
+    struct lease_wire *wire = wire_create(op);
+    if (!wire || op_call(op, &call) != TERN_OK) {
+        lock_acquire(&consumer->lock);
+        ask_again(op, now_ns);
+        lock_release(&consumer->lock);
+        free(wire);
+        op_free(op);
+        return;
+    }
+    Tern__Wire__LockQueuesRequest lock = TERN__WIRE__LOCK_QUEUES_REQUEST__INIT;
+    lock.group = text_bytes(consumer->options.group);
+    lock.n_queues = lock.n_claims = op->count;
+    lock.queues = wire->queue_pointers;
+    lock.claims = wire->claim_pointers;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    request.body_case = TERN__WIRE__REQUEST__BODY_LOCK_QUEUES;
+    request.lock_queues = &lock;
+    rpc_call_start(call, &request, 0, RPC_TIMEOUT_MS, on_locked, op);
+    free(wire);
+}
+
+/* One that was lost, with a reference; NULL: none. @locks takes:CONSUMER */
+static struct push_queue *next_lost(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    lock_acquire(&consumer->lock);
+    struct push_queue *queue = consumer->queues;
+    for (; queue; queue = queue->next) {
+        int64_t until_ns = atomic_load_explicit(&queue->lease.until_ns, memory_order_relaxed);
+        if (queue->lease.lost || (until_ns != 0 && until_ns <= now_ns))
+            break;
+    }
+    if (queue) {
+        queue->lease.lost = true;
+        push_queue_ref(queue);
+    }
+    lock_release(&consumer->lock);
+    return queue;
+}
+
+/* All are due, but those asked for just now. */
+static void claim_all(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    lock_acquire(&consumer->lock);
+    for (int list = 0; list < 2; list++)
+        for (struct push_queue *queue = list ? consumer->leaving : consumer->queues; queue;
+             queue = queue->next) {
+            int64_t due_ns = queue->lease.told_ns + ms_to_ns(LEASE_TELL_MS);
+            if (due_ns < now_ns)
+                due_ns = now_ns;
+            if (queue->lease.due_ns > due_ns)
+                queue->lease.due_ns = due_ns;
+        }
+    lock_release(&consumer->lock);
+}
+
+int64_t push_leases_step(struct tern_push_consumer *consumer, int64_t now_ns)
+{
+    if (consumer->orderly && !consumer->needs_leases)
+        grant_unshared(consumer);
+    if (!consumer->needs_leases)
+        return SCHED_NEVER;
+    if (atomic_exchange(&consumer->claim_wanted, false))
+        claim_all(consumer, now_ns);
+    struct push_queue *lost;
+    while (push_state(consumer) == PUSH_RUNNING && (lost = next_lost(consumer, now_ns))) {
+        bool again = push_queue_begin_anew(lost, "its lease was lost");
+        push_queue_unref(lost);
+        if (!again)
+            break; /* no memory: with the next step */
+    }
+    for (;;) {
+        lock_acquire(&consumer->lock);
+        int64_t next_ns = next_due(consumer);
+        lock_release(&consumer->lock);
+        if (next_ns > now_ns)
+            return next_ns;
+        struct lease_op *op = op_create(consumer);
+        if (!op)
+            return now_ns + ms_to_ns(LEASE_RETRY_MS);
+        lock_acquire(&consumer->lock);
+        collect_due(consumer, op, now_ns);
+        lock_release(&consumer->lock);
+        if (op->count > 0)
+            ask(op, now_ns);
+        else
+            op_free(op);
+    }
+}
+
+/* ---- leaving ---- */
+
+bool push_lease_keeps(const struct push_queue *queue, int64_t now_ns)
+{
+    bool busy = atomic_load_explicit(&queue->cached, memory_order_acquire) > 0;
+    return queue->lease.asking ||
+           (busy &&
+            now_ns - queue->lease.left_ns < ms_to_ns(queue->consumer->options.consume_timeout_ms));
+}
+
+/* @thread link's */
+static void on_unlocked(struct rpc_call *call, void *arg)
+{
+    struct lease_op *op = arg;
+    struct tern_push_consumer *consumer = op->consumer;
+    enum tern_code code = rpc_call_result(call);
+    if (code != TERN_OK)
+        log_warn(consumer->env->log, "consumer_unlock_failed",
+                 "group=%s broker=%s queues=%zu code=%s reason=\"%s\"", consumer->options.group,
+                 op->queues[0]->id.broker_name, op->count, tern_code_name(code),
+                 error_text(&call->error, code));
+    struct latch *done = op->done;
+    rpc_call_unref(call);
+    op_free(op);
+    if (done)
+        latch_set(consumer->env->sched, done);
+}
+
+/* Takes the op. false: nothing was started, its latch will not be set. */
+static bool give_back(struct lease_op *op)
+{
+    struct tern_push_consumer *consumer = op->consumer;
+    struct rpc_call *call = NULL;
+    struct lease_wire *wire = wire_create(op);
+    if (!wire || op_call(op, &call) != TERN_OK) {
+        free(wire);
+        op_free(op);
+        return false;
+    }
+    Tern__Wire__UnlockQueuesRequest unlock = TERN__WIRE__UNLOCK_QUEUES_REQUEST__INIT;
+    unlock.group = text_bytes(consumer->options.group);
+    unlock.n_queues = unlock.n_claims = op->count;
+    unlock.queues = wire->queue_pointers;
+    unlock.claims = wire->claim_pointers;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    request.body_case = TERN__WIRE__REQUEST__BODY_UNLOCK_QUEUES;
+    request.unlock_queues = &unlock;
+    rpc_call_start(call, &request, 0, LEASE_GIVE_BACK_MS, on_unlocked, op);
+    free(wire);
+    return true;
+}
+
+/* Passes a lease to the object that took the queue's place; false: there is none. @locks
+ * holds:CONSUMER */
+static bool pass_lease(struct tern_push_consumer *consumer, struct push_queue *from)
+{
+    struct push_queue *to = find_queue(consumer->queues, &from->id);
+    if (!to)
+        return false;
+    to->lease.known = true;
+    to->lease.tries_offset = from->lease.tries_offset;
+    to->lease.tries = from->lease.tries;
+    to->lease.due_ns = 0; /* asked for at once: the grant is the new object's own */
+    return true;
+}
+
+void push_leases_forgotten(struct tern_push_consumer *consumer, struct push_queue *queues)
+{
+    for (;;) {
+        struct lease_op *op = op_create(consumer);
+        unsigned late = 0;
+        if (!op)
+            return; /* they end by themselves */
+        lock_acquire(&consumer->lock);
+        for (struct push_queue *queue = queues; queue; queue = queue->next) {
+            if (!queue->lease.known || op->count == LEASE_QUEUES_MAX ||
+                (op->count > 0 &&
+                 strcmp(queue->id.broker_name, op->queues[0]->id.broker_name) != 0))
+                continue;
+            queue->lease.known = false;
+            late += atomic_load_explicit(&queue->cached, memory_order_relaxed) > 0;
+            if (pass_lease(consumer, queue))
+                continue;
+            push_queue_ref(queue);
+            op->queues[op->count++] = queue;
+        }
+        lock_release(&consumer->lock);
+        if (late > 0)
+            log_warn(consumer->env->log, "consumer_queue_given_up",
+                     "group=%s queues=%u limit_ms=%lld reason=\"a listener still runs\"",
+                     consumer->options.group, late,
+                     (long long)consumer->options.consume_timeout_ms);
+        if (op->count == 0) {
+            op_free(op);
+            return;
+        }
+        if (!give_back(op))
+            log_warn(consumer->env->log, "consumer_unlock_failed",
+                     "group=%s reason=\"no broker to tell: the lease ends by itself\"",
+                     consumer->options.group);
+    }
+}
+
+/* Queues that have left, run nothing and have a lease, of one broker. @locks takes:CONSUMER */
+static void collect_idle(struct tern_push_consumer *consumer, struct lease_op *op)
+{
+    lock_acquire(&consumer->lock);
+    for (struct push_queue *queue = consumer->leaving; queue; queue = queue->next) {
+        bool busy = atomic_load_explicit(&queue->cached, memory_order_acquire) > 0;
+        if (!queue->lease.known || busy || op->count == LEASE_QUEUES_MAX ||
+            (op->count > 0 && strcmp(queue->id.broker_name, op->queues[0]->id.broker_name) != 0))
+            continue;
+        queue->lease.known = false;
+        push_queue_ref(queue);
+        op->queues[op->count++] = queue;
+    }
+    lock_release(&consumer->lock);
+}
+
+void push_leases_flush(struct tern_push_consumer *consumer)
+{
+    for (;;) {
+        struct lease_op *op = op_create(consumer);
+        if (!op)
+            return;
+        collect_idle(consumer, op);
+        if (op->count == 0) {
+            op_free(op);
+            return;
+        }
+        struct latch done;
+        latch_init(&done);
+        op->done = &done;
+        /* The call ends by its own time-out, LEASE_GIVE_BACK_MS. */
+        if (give_back(op))
+            ENSURE(latch_wait(consumer->env->sched, &done, SCHED_NEVER));
+    }
+}
