@@ -405,8 +405,6 @@ static void properties_that_ask_for_what_is_not_offered_are_refused(void **state
     (void)state;
     send.topic = bytes_of_text("T");
     WIRE_REQUEST(request, SEND, send, &send);
-    send.properties = bytes_of_text("DELAY\0013");
-    wire_expect(&wire, &request, "x", 1, CODE(MESSAGE_ILLEGAL), "not offered");
     send.properties = bytes_of_text("TRAN_MSG\001true");
     wire_expect(&wire, &request, "x", 1, CODE(MESSAGE_ILLEGAL), "PGROUP");
     send.properties = bytes_of_text("TRAN_MSG\001true\002PGROUP\001g g");
