@@ -612,12 +612,12 @@ static void stop_running(struct broker *broker)
     tx_persist(broker->tx);
     ha_stop(broker->ha);
     schedule_stop(broker->schedule);
+    cold_lane_destroy(broker->cold); /* before the lane that it hands over to */
+    broker->cold = NULL;
     admin_lane_destroy(broker->admin);
     broker->admin = NULL;
     if (broker->polls)
         long_poll_resume_all(broker->polls); /* what parked while the server stopped */
-    cold_lane_destroy(broker->cold);
-    broker->cold = NULL;
     events_destroy(broker->events);
     broker->events = NULL;
 }

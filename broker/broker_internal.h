@@ -89,6 +89,7 @@ struct broker {
     _Atomic uint64_t expression_changes;
     int64_t next_persist_ns; /* the housekeeper's */
     struct rates rates;
+    _Atomic uint64_t retries_stored, dead_letters; /* messages sent back */
 };
 
 /* Whether this broker takes writes; when not, sets the code and text that refuse them. */

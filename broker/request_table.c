@@ -21,6 +21,7 @@ static const struct request_row rows[] = {
     ROW(RESUME_TRANSACTION, resume_transaction,
         "a transaction that was given up is taken up again"),
     ROW(CANCEL_DELAYED, cancel_delayed, "take a delayed message back"),
+    ROW(SEND_BACK, send_back, "a message that a consumer could not process"),
     ROW(PULL, pull, "read messages of a queue, waiting for new ones"),
     ROW(QUERY_OFFSET, query_offset, "a group's progress in a queue"),
     ROW(COMMIT_OFFSET, commit_offset, "store a group's progress"),

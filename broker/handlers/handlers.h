@@ -16,6 +16,8 @@ void handle_list_transactions(struct broker *broker, struct rpc_request *request
 void handle_resume_transaction(struct broker *broker, struct rpc_request *request);
 /* cancel_delayed.c */
 void handle_cancel_delayed(struct broker *broker, struct rpc_request *request);
+/* send_back.c */
+void handle_send_back(struct broker *broker, struct rpc_request *request);
 /* pull.c */
 void handle_pull(struct broker *broker, struct rpc_request *request);
 /* progress.c */

@@ -16,9 +16,8 @@
 #include "base/subscription.h"
 #include "broker/admin_lane.h"
 #include "broker/handlers/checks.h"
+#include "broker/retry.h"
 #include "broker/subscription_cache.h"
-
-enum { RETRY_GROUP_MAX = TOPIC_NAME_MAX - (int)(sizeof RETRY_TOPIC_PREFIX - 1) };
 
 void broker_on_members_changed(void *arg, const char *group, const char *const *client_ids,
                                size_t count)
@@ -176,26 +175,13 @@ static enum tern_code take_heartbeat(struct broker *broker, struct rpc_request *
     return code;
 }
 
-/* Makes %RETRY%group when it is not there. *made: something was. */
+/* So that the topic and its route are there before the first message needs them (RO-05). */
 static enum tern_code want_retry_topic(struct broker *broker, const struct group_config *group,
                                        bool *made, struct tern_error *err)
 {
-    struct topic_config topic;
-    size_t len = strlen(group->name);
-    if (len > RETRY_GROUP_MAX || group->retry_queues < 1)
+    if (strlen(group->name) > RETRY_GROUP_MAX || group->retry_queues < 1)
         return TERN_OK; /* has none; the group's subscription to it would have been refused */
-    memset(&topic, 0, sizeof topic);
-    size_t prefix_len = sizeof RETRY_TOPIC_PREFIX - 1;
-    memcpy(topic.name, RETRY_TOPIC_PREFIX, prefix_len);
-    memcpy(topic.name + prefix_len, group->name, len);
-    struct topic_config there;
-    if (topics_find(broker->topics, topic.name, prefix_len + len, &there))
-        return TERN_OK;
-    topic.name_len = (uint8_t)(prefix_len + len);
-    topic.read_queues = topic.write_queues = group->retry_queues;
-    topic.perm = PERM_READ | PERM_WRITE;
-    *made = true;
-    return topics_put_internal(broker->topics, &topic, err);
+    return retry_topic_want(broker, group, RETRY_AGAIN, made, err);
 }
 
 static enum tern_code want_groups(struct broker *broker, const struct member_heartbeat *heartbeat,

@@ -84,6 +84,13 @@ static void send_again(struct broker *broker, struct rpc_request *request)
         handle_send_records(broker, request);
 }
 
+/* A group's topics are made for a group that exists, never by a send from the template (NS-03). */
+static bool topic_is_of_group(const char *topic)
+{
+    return !strncmp(topic, RETRY_TOPIC_PREFIX, sizeof RETRY_TOPIC_PREFIX - 1) ||
+           !strncmp(topic, DLQ_TOPIC_PREFIX, sizeof DLQ_TOPIC_PREFIX - 1);
+}
+
 static bool choose_queue(struct send *send, const struct send_target *target,
                          const struct topic_config *topic)
 {
@@ -139,7 +146,7 @@ struct send *send_begin(struct broker *broker, struct rpc_request *request,
         return NULL;
     }
     if (!topics_find(broker->topics, name, send->topic_len, &topic)) {
-        if (broker->config.auto_create_topic)
+        if (broker->config.auto_create_topic && !topic_is_of_group(name))
             admin_lane_submit(broker->admin, request, apply_create, send_again);
         else
             rpc_reply_error(request, TERN_TOPIC_NOT_EXIST,
@@ -217,13 +224,9 @@ static void on_acknowledged(struct ack_entry *ack, enum tern_code code)
                         "be safe; see its log");
 }
 
-/* The answer must come before the sender gives up, or a stored message looks like a failure
- * (HA-12). */
-static int64_t answer_deadline_ns(const struct send *send)
+int64_t send_deadline_ns(const struct broker *broker, const struct rpc_request *request)
 {
-    const struct rpc_request *request = send->request;
-    int64_t own =
-        clock_mono_ns(send->broker->env.clock) + ms_to_ns(send->broker->live.sync_flush_timeout_ms);
+    int64_t own = clock_mono_ns(broker->env.clock) + ms_to_ns(broker->live.sync_flush_timeout_ms);
     int64_t patience = request->deadline_ns - (request->deadline_ns - request->received_ns) / 10;
     return own < patience ? own : patience;
 }
@@ -245,7 +248,7 @@ static void on_appended(struct store_append *append)
         answer_stored(send, TERN_OK);
     } else {
         send->ack = (struct ack_entry){.position = append->end_phys_off,
-                                       .deadline_ns = answer_deadline_ns(send),
+                                       .deadline_ns = send_deadline_ns(broker, send->request),
                                        .done = on_acknowledged};
         ack_wait_add(broker->acks, &send->ack);
     }
@@ -369,6 +372,12 @@ void handle_send_records(struct broker *broker, struct rpc_request *request)
         return;
     }
     target_of(request, &target);
+    if (target.topic.len >= sizeof RETRY_TOPIC_PREFIX - 1 &&
+        !memcmp(target.topic.data, RETRY_TOPIC_PREFIX, sizeof RETRY_TOPIC_PREFIX - 1)) {
+        rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
+                        "prepared records for a retry topic: send the message in plain fields");
+        return;
+    }
     struct send *send = send_begin(broker, request, &target);
     if (!send)
         return;

@@ -36,6 +36,18 @@ struct send_target {
 struct send *send_begin(struct broker *broker, struct rpc_request *request,
                         const struct send_target *target);
 
+/*
+ * A plain send to a %RETRY% topic: target and properties become those of the copy, beyond the limit
+ * a dead letter's. Other topics: nothing changes. false: the request was answered, or handed to the
+ * admin lane to make the topic and be handled again (send_retry.c).
+ */
+bool send_retry(struct broker *broker, struct rpc_request *request, struct send_target *target,
+                ProtobufCBinaryData *props);
+
+/* When whoever waits for durability is to be answered: before the sender gives up, or a stored
+ * message looks like a failure (HA-12). */
+int64_t send_deadline_ns(const struct broker *broker, const struct rpc_request *request);
+
 /* Appends whole, checked records of the send's queue; answers the request in time. Takes
  * everything. */
 void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_t count);

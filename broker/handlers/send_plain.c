@@ -103,14 +103,15 @@ void handle_send(struct broker *broker, struct rpc_request *request)
     const Tern__Wire__SendRequest *wanted = request->header->send;
     struct send_target target = {wanted->topic, wanted->default_topic, wanted->queue_id,
                                  wanted->default_topic_queues};
-    if (!check_fields(broker, request))
+    ProtobufCBinaryData sent = wanted->properties;
+    if (!check_fields(broker, request) || !send_retry(broker, request, &target, &sent))
         return;
     struct send *send = send_begin(broker, request, &target);
     if (!send)
         return;
     struct consume_queue *queue = send->append.queue;
     struct delayed_message message;
-    message.props = stored_props(send, &wanted->properties, &message.props_len);
+    message.props = stored_props(send, &sent, &message.props_len);
     bool half = message.props && tx_asked(message.props, message.props_len);
     bool good = message.props && (half ? transaction_begin(send, message.props, &message.props_len)
                                        : wrap_delayed(send, &message));

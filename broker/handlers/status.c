@@ -231,6 +231,8 @@ static void add_broker(struct entries *entries, struct broker *broker)
     add_number(entries, "sendsWaiting", ack_wait_count(broker->acks));
     add_number(entries, "commitsWaiting", ack_wait_count(broker->commits));
     add_number(entries, "coldLaneQueueSize", cold_lane_depth(broker->cold));
+    add_number(entries, "retriesStored", (int64_t)counter_get(&broker->retries_stored));
+    add_number(entries, "deadLettersStored", (int64_t)counter_get(&broker->dead_letters));
     add_number(entries, "flushDiskTimeouts", (int64_t)counter_get(&broker->flush_timeouts));
     add_number(entries, "flushSlaveTimeouts", (int64_t)counter_get(&broker->replica_timeouts));
     add_number(entries, "slaveNotAvailable", (int64_t)counter_get(&broker->no_replica));

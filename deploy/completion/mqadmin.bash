@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic dlqList dlqRedrive exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -52,6 +52,10 @@ _mqadmin() {
         options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --removeOffset" ;;
     deleteTopic)
         options="--namesrvAddr --json --help --topic --clusterName" ;;
+    dlqList)
+        options="--namesrvAddr --json --help --group --count" ;;
+    dlqRedrive)
+        options="--namesrvAddr --json --help --group --msgId --all --to --dry-run --again" ;;
     exportConfigs)
         case $before in -f|--filePath) mapfile -t COMPREPLY < <(compgen -d -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --clusterName --filePath" ;;

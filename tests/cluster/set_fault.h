@@ -26,6 +26,7 @@ struct number {
     bool acked;        /* SEND_OK */
     bool lossy;        /* may be lost, by what the documentation says */
     bool finished;     /* a listener was content with it */
+    bool failed;       /* one was not: perhaps sent back, and progress may pass it */
     bool delivered;    /* its first place: */
     unsigned seen_set; /* of the first delivery */
     int32_t seen_queue;

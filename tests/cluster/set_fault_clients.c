@@ -157,6 +157,7 @@ static enum tern_consume_result on_messages(void *arg, const struct tern_message
             fail_msg("seed %" PRIu64 ": number %" PRIu32 " came altered", world->seed, value);
         check_delivery(world, &world->numbers[value], messages[i]);
         world->numbers[value].finished |= !fails;
+        world->numbers[value].failed |= fails;
     }
     return fails ? TERN_RECONSUME_LATER : TERN_CONSUME_SUCCESS;
 }

@@ -215,7 +215,7 @@ void fault_check_stores(struct fault_world *world)
 
 /* ---- healing ---- */
 
-enum { SETTLE_MS = 150000, DELIVER_MS = 250000 };
+enum { SETTLE_MS = 150000, DELIVER_MS = 40 * 60000 };
 
 static int64_t in_ms(const struct fault_world *world, int64_t ms)
 {

@@ -112,6 +112,16 @@ static void judge(const struct fault_set *set, struct number *number)
     number->lossy |= set->role == ROLE_ASYNC_MASTER || !held || (one_is_enough && held != slaves);
 }
 
+/* What was sent back lies anywhere behind, unseen by the looks. */
+static void lose_copies(struct fault_world *world, const struct fault_broker *broker)
+{
+    for (uint32_t i = 0; i < world->sent; i++) {
+        struct number *number = &world->numbers[i];
+        if (number->failed && !number->finished && number->set == broker->set)
+            number->lossy = true;
+    }
+}
+
 static void lose_promises(struct fault_broker *broker)
 {
     struct fault_set *set = set_of(broker);
@@ -132,6 +142,7 @@ void fault_power_lost(struct fault_broker *broker)
         return;
     set->lost = true;
     set->rejoin_may |= broker->flushed == 0;
+    lose_copies(world, broker);
     for (uint32_t i = 0; i < world->sent; i++) {
         struct number *number = &world->numbers[i];
         if (!number->answers)
@@ -152,6 +163,7 @@ void fault_disk_lost(struct fault_broker *broker)
     struct fault_world *world = broker->world;
     struct fault_set *set = set_of(broker);
     lose_promises(broker);
+    lose_copies(world, broker);
     set->operator_may = true;
     for (uint32_t i = 0; i < world->sent; i++) {
         struct number *number = &world->numbers[i];
@@ -169,6 +181,7 @@ void fault_forced(struct fault_broker *broker)
     struct fault_world *world = broker->world;
     struct fault_set *set = set_of(broker);
     set->lost = true;
+    lose_copies(world, broker);
     for (int i = 0; i < QUEUES; i++)
         set->promises[i].weak = true;
     for (uint32_t i = 0; i < world->sent; i++) {
@@ -220,8 +233,8 @@ static void check_passed(const struct fault_broker *broker)
         return;
     for (uint32_t i = 0; i < world->sent; i++) {
         const struct number *number = &world->numbers[i];
-        if (number->acked && !number->lossy && !number->finished && number->set == broker->set &&
-            number->queue_offset < broker->progress[number->queue_id])
+        if (number->acked && !number->lossy && !number->finished && !number->failed &&
+            number->set == broker->set && number->queue_offset < broker->progress[number->queue_id])
             fail_msg("seed %" PRIu64 ": progress of queue %d at %s is %" PRId64 ", number %" PRIu32
                      " at %" PRId64 " is not finished",
                      world->seed, number->queue_id, broker->node->address,
