@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/reply.h"
 #include "base/sched.h"
 #include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
@@ -243,6 +244,18 @@ static void on_expression_changed(void *arg, const char *group, const char *topi
 
 /* ---- starting, part by part ---- */
 
+/* System topics that the configuration decides about, and the one that replies go to. */
+static enum tern_code add_own_topics(struct broker *broker, struct tern_error *err)
+{
+    const struct broker_config *config = &broker->config;
+    char reply[CONFIG_STRING_BYTES + sizeof REPLY_TOPIC_SUFFIX];
+    snprintf(reply, sizeof reply, "%s" REPLY_TOPIC_SUFFIX, config->cluster_name);
+    enum tern_code code = topics_add_own(broker->topics, reply, 1, PERM_READ | PERM_WRITE);
+    if (code == TERN_OK && config->trace_topic_enable)
+        code = topics_add_own(broker->topics, config->trace_topic, 1, PERM_READ | PERM_WRITE);
+    return code == TERN_OK ? code : error_set(err, code, "the system topics of this cluster");
+}
+
 static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
 {
     const struct broker_config *config = &broker->config;
@@ -264,6 +277,7 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
     if ((code = topics_create(env, topics, config->cluster_name, config->broker_name,
                               config->auto_create_topic, (int32_t)config->default_topic_queues,
                               &broker->topics, err)) ||
+        (code = add_own_topics(broker, err)) ||
         (code = groups_create(env, groups, config->auto_create_group, &broker->groups, err)) ||
         (code = offsets_create(env, offsets, &broker->offsets, err)))
         return code;

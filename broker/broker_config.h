@@ -56,6 +56,8 @@ struct broker_config {
     bool slave_read_enable, offset_check_in_slave;
     bool enable_property_filter;
     bool auto_create_topic, auto_create_group;
+    bool trace_topic_enable;
+    char trace_topic[CONFIG_STRING_BYTES];
     int64_t default_topic_queues;
     bool long_polling_enable;
     int64_t short_polling_ms;

@@ -47,9 +47,9 @@ enum {
 _Static_assert(SUSPEND_MAX_MS < (WHEEL_SLOTS - 2) * TICK_MS, "a wait must fit into the wheel");
 
 struct event_client {
-    struct event *events; /* oldest first */
-    uint32_t event_count;
-    uint64_t next_number; /* from 1 */
+    struct event *events;              /* oldest first */
+    uint32_t event_count, reply_count; /* replies are counted in both */
+    uint64_t next_number;              /* from 1 */
     uint64_t sent;
     uint64_t resync; /* its number, 0: none */
     bool greeted;    /* an answer with our session was prepared from this queue */
@@ -88,21 +88,43 @@ struct events {
 
 /* ---- answers ---- */
 
-/* Fills in all that is pending. false: no memory. @locks holds:BROKER_EVENTS */
+static bool put_resync(struct event_client *client, struct rpc_request *request,
+                       struct event_answer *answer)
+{
+    answer->body.resync = true;
+    return event_put(request, answer, NULL, client->resync);
+}
+
+/*
+ * Fills in what is pending, in the order of the numbers, at most EVENTS_PER_ANSWER; the rest comes
+ * with the next call. *last: the highest number put in. false: no memory. @locks
+ * holds:BROKER_EVENTS
+ */
 static bool put_pending(struct event_client *client, struct rpc_request *request,
-                        struct event_answer *answer)
+                        struct event_answer *answer, uint64_t *last)
 {
     size_t most = client->event_count + (client->resync != 0);
     if (!most)
         return true;
+    if (most > EVENTS_PER_ANSWER)
+        most = EVENTS_PER_ANSWER;
     answer->body.events = rpc_request_alloc(request, most * sizeof(Tern__Wire__Event *));
     if (!answer->body.events)
         return false;
-    for (const struct event *e = client->events; e; e = e->next)
-        if (!event_put(request, answer, e, e->number))
+    bool resync = client->resync != 0; /* still to be put in */
+    for (const struct event *e = client->events; e && answer->body.n_events < most;) {
+        bool first = resync && client->resync < e->number;
+        if (first ? !put_resync(client, request, answer)
+                  : !event_put(request, answer, e, e->number))
             return false;
-    answer->body.resync = client->resync != 0;
-    return !client->resync || event_put(request, answer, NULL, client->resync);
+        *last = first ? client->resync : e->number;
+        resync = resync && !first;
+        e = first ? e : e->next;
+    }
+    if (!resync || answer->body.n_events == most)
+        return true;
+    *last = client->resync;
+    return put_resync(client, request, answer);
 }
 
 /*
@@ -120,10 +142,11 @@ static void prepare(struct events *events, struct event_client *client, struct r
     answer->response.body_case = TERN__WIRE__RESPONSE__BODY_WAIT_EVENTS;
     answer->response.wait_events = &answer->body;
     answer->body.session = events->session;
-    if (client && !put_pending(client, request, answer))
+    uint64_t last = client ? client->sent : 0;
+    if (client && !put_pending(client, request, answer, &last))
         return;
     if (client) {
-        client->sent = client->next_number - 1;
+        client->sent = last;
         client->greeted = true;
     }
     request->user = answer;
@@ -182,6 +205,23 @@ static void drop_events(struct event_client *client, uint64_t up_to)
         struct event *event = client->events;
         client->events = event->next;
         client->event_count--;
+        client->reply_count -= event->kind == EVENT_REPLY;
+        free(event);
+    }
+}
+
+/* What a resync makes up for; it does not bring a reply back. */
+static void drop_all_but_replies(struct event_client *client)
+{
+    struct event **at = &client->events;
+    while (*at) {
+        struct event *event = *at;
+        if (event->kind == EVENT_REPLY) {
+            at = &event->next;
+            continue;
+        }
+        *at = event->next;
+        client->event_count--;
         free(event);
     }
 }
@@ -194,10 +234,10 @@ static void client_free(struct events *events, struct event_client *client)
     free(client);
 }
 
-/* Everything queued gives way to one number that means: read everything anew. */
+/* Everything queued but replies gives way to one number that means: read everything anew. */
 static void set_resync(struct event_client *client)
 {
-    drop_events(client, UINT64_MAX);
+    drop_all_but_replies(client);
     if (client->resync <= client->sent) /* none waits unsent */
         client->resync = client->next_number++;
 }
@@ -362,6 +402,8 @@ static struct event *make_event(enum event_kind kind, const char *group, const c
 /* Whether one that says the same waits unsent. */
 static bool waits_already(const struct event_client *client, const struct event *event)
 {
+    if (event->kind == EVENT_REPLY)
+        return false;
     if (client->resync > client->sent)
         return true;
     for (const struct event *e = client->events; e; e = e->next)
@@ -371,18 +413,26 @@ static bool waits_already(const struct event_client *client, const struct event 
     return false;
 }
 
+/* Events that a resync can stand for. */
+static uint32_t other_events(const struct event_client *client)
+{
+    return client->event_count - client->reply_count;
+}
+
 /* Takes the event; NULL: there was no memory for it. @locks holds:BROKER_EVENTS */
 static void enqueue(struct event_client *client, struct event *event)
 {
     if (event && waits_already(client, event)) {
         free(event);
-    } else if (!event || client->event_count >= EVENTS_PER_CLIENT) {
+    } else if (!event ||
+               (event->kind != EVENT_REPLY && other_events(client) >= EVENTS_PER_CLIENT)) {
         free(event);
         set_resync(client);
     } else {
         event->number = client->next_number++;
         LL_APPEND(client->events, event);
         client->event_count++;
+        client->reply_count += event->kind == EVENT_REPLY;
     }
 }
 
@@ -424,7 +474,7 @@ static enum tern_code takes_checks(struct events *events, const struct event_cli
                     (!client->greeted ||
                      clock_mono_ns(events->env.clock) - client->seen_ns >= ms_to_ns(LISTENS_MS))))
         return TERN_NOT_FOUND;
-    bool full = client->event_count >= EVENT_CHECKS_PER_CLIENT || client->resync > client->sent;
+    bool full = other_events(client) >= EVENT_CHECKS_PER_CLIENT || client->resync > client->sent;
     return full ? TERN_LIMIT : TERN_OK;
 }
 
@@ -452,6 +502,40 @@ enum tern_code events_post_check_transaction(struct events *events, const char *
         free(event);
     send_all(answers);
     return code;
+}
+
+/* Whether the client's queue takes one more reply. An id that nobody has come with is taken only
+ * while there is ample room, so that made-up ones displace nobody. @locks holds:BROKER_EVENTS */
+static struct event_client *replied_client(struct events *events, const char *client_id)
+{
+    struct event_client *client;
+    HASH_FIND_STR(events->clients, client_id, client);
+    if (!client && HASH_COUNT(events->clients) < EVENT_CLIENTS_MAX / 2)
+        client = want_client(events, client_id);
+    return client && client->reply_count < EVENT_REPLIES_PER_CLIENT ? client : NULL;
+}
+
+void events_post_reply(struct events *events, const char *client_id, const char *correlation_id,
+                       int64_t phys_off)
+{
+    struct rpc_request *answers = NULL;
+    struct event *event = make_event(EVENT_REPLY, correlation_id, NULL);
+    if (event)
+        event->phys_off = phys_off;
+    lock_acquire(&events->lock);
+    struct event_client *client = event ? replied_client(events, client_id) : NULL;
+    if (client) {
+        enqueue(client, event);
+        if (client->parked)
+            unpark(events, client, &answers);
+    }
+    lock_release(&events->lock);
+    if (!client) {
+        free(event);
+        log_warn(events->env.log, "event_lost", "client=\"%s\" reply=%s", client_id,
+                 correlation_id);
+    }
+    send_all(answers);
 }
 
 /* ---- time, peers, pressure ---- */

@@ -1,7 +1,7 @@
 /*
- * Events to clients: member changes, resets, checks of transactions. Each client id has a numbered
- * queue; the client parks a WaitEvents call, each call acknowledges what was seen, what was not
- * acknowledged is sent again, and an overflow (EVENTS_PER_CLIENT) says "resync".
+ * Events to clients: member changes, resets, checks of transactions, replies. Each client id has a
+ * numbered queue; the client parks a WaitEvents call, each call acknowledges what was seen, what
+ * was not acknowledged is sent again, and an overflow (EVENTS_PER_CLIENT) says "resync".
  */
 #ifndef BROKER_EVENTS_H
 #define BROKER_EVENTS_H
@@ -12,6 +12,8 @@
 
 enum {
     EVENTS_PER_CLIENT = 64,
+    EVENT_REPLIES_PER_CLIENT = 4096, /* besides; the next one is lost, its requester times out */
+    EVENTS_PER_ANSWER = 256,
     EVENT_CHECKS_PER_CLIENT = 48, /* of these; a check is put off rather than others lost */
     EVENT_CLIENTS_MAX = 100000,
     EVENT_MESSAGE_ID_BYTES = 256
@@ -45,6 +47,10 @@ struct event_check {
 MUST_CHECK enum tern_code events_post_check_transaction(struct events *events,
                                                         const char *client_id,
                                                         const struct event_check *check);
+/* A reply to a request of that client was stored at phys_off. It waits for a client that has not
+ * come yet, too. */
+void events_post_reply(struct events *events, const char *client_id, const char *correlation_id,
+                       int64_t phys_off);
 void events_peer_gone(struct events *events, uint64_t peer_id);
 /* Answers parked calls whose time is up, forgets clients silent for long; returns when to come
  * again. */

@@ -7,14 +7,19 @@
 
 #include "broker/events.h"
 
-enum event_kind { EVENT_MEMBERS_CHANGED, EVENT_OFFSET_RESET, EVENT_CHECK_TRANSACTION };
+enum event_kind {
+    EVENT_MEMBERS_CHANGED,
+    EVENT_OFFSET_RESET,
+    EVENT_CHECK_TRANSACTION,
+    EVENT_REPLY /* group is the correlation id */
+};
 
 struct event {
     struct event *next;
     uint64_t number;
     enum event_kind kind;
     int32_t times;              /* CHECK_TRANSACTION */
-    int64_t half_off, phys_off; /* CHECK_TRANSACTION */
+    int64_t half_off, phys_off; /* CHECK_TRANSACTION; phys_off also REPLY */
     const char *second;         /* the topic of a reset, the message id of a check; NULL: none */
     char group[];               /* and the second text behind it */
 };

@@ -8,6 +8,7 @@ struct wire_event {
     Tern__Wire__Event event;
     Tern__Wire__OffsetResetEvent reset;
     Tern__Wire__CheckTransactionEvent check;
+    Tern__Wire__ReplyEvent reply;
 };
 
 /* A copy in the request's memory. */
@@ -36,6 +37,16 @@ static bool put_check(struct rpc_request *request, struct wire_event *out,
            put_name(request, event->second, &check->message_id);
 }
 
+static bool put_reply(struct rpc_request *request, struct wire_event *out,
+                      const struct event *event)
+{
+    tern__wire__reply_event__init(&out->reply);
+    out->event.body_case = TERN__WIRE__EVENT__BODY_REPLY;
+    out->event.reply = &out->reply;
+    out->reply.physical_offset = event->phys_off;
+    return put_name(request, event->group, &out->reply.correlation_id);
+}
+
 bool event_put(struct rpc_request *request, struct event_answer *answer, const struct event *event,
                uint64_t number)
 {
@@ -50,6 +61,8 @@ bool event_put(struct rpc_request *request, struct event_answer *answer, const s
         return true;
     if (event->kind == EVENT_CHECK_TRANSACTION)
         return put_check(request, out, event);
+    if (event->kind == EVENT_REPLY)
+        return put_reply(request, out, event);
     if (event->kind == EVENT_MEMBERS_CHANGED) {
         out->event.body_case = TERN__WIRE__EVENT__BODY_MEMBERS_CHANGED;
         return put_name(request, event->group, &out->event.members_changed);

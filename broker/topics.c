@@ -19,9 +19,17 @@ enum { CLUSTER_TOPIC_QUEUES = 16, SCHEDULE_QUEUES = 18 };
 
 /* ---- checks ---- */
 
+static bool is_added(const struct topics *topics, const char *name, size_t len)
+{
+    for (size_t i = 0; i < topics->own_count; i++)
+        if (len == strlen(topics->own[i]) && !memcmp(name, topics->own[i], len))
+            return true;
+    return false;
+}
+
 static bool is_system(const struct topics *topics, const char *name, size_t len)
 {
-    return topic_is_system(name, len) ||
+    return topic_is_system(name, len) || is_added(topics, name, len) ||
            (len == strlen(topics->cluster) && !memcmp(name, topics->cluster, len)) ||
            (len == strlen(topics->broker_name) && !memcmp(name, topics->broker_name, len));
 }
@@ -137,6 +145,17 @@ enum tern_code topics_create(const struct env *env, const char *path, const char
     return code;
 }
 
+enum tern_code topics_add_own(struct topics *topics, const char *name, int32_t queues, int32_t perm)
+{
+    size_t len = strlen(name);
+    if (topic_name_check(name, len, NULL) != TERN_OK || topics_is_own(topics, name, len))
+        return TERN_OK;
+    if (topics->own_count == TOPICS_OWN_MAX)
+        return TERN_LIMIT;
+    memcpy(topics->own[topics->own_count++], name, len + 1);
+    return add_system(topics, name, queues, perm);
+}
+
 void topics_destroy(struct topics *topics)
 {
     if (!topics)
@@ -245,7 +264,8 @@ bool topics_is_own(const struct topics *topics, const char *name, size_t len)
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         if (len == strlen(fixed[i]) && !memcmp(name, fixed[i], len))
             return true;
-    return (len == strlen(topics->cluster) && !memcmp(name, topics->cluster, len)) ||
+    return is_added(topics, name, len) ||
+           (len == strlen(topics->cluster) && !memcmp(name, topics->cluster, len)) ||
            (len == strlen(topics->broker_name) && !memcmp(name, topics->broker_name, len));
 }
 

@@ -44,6 +44,14 @@ MUST_CHECK enum tern_code topics_create(const struct env *env, const char *path,
                                         const char *cluster, const char *broker_name,
                                         bool auto_create, int32_t default_queues,
                                         struct topics **out, struct tern_error *err);
+/*
+ * One more system topic, in memory, before anybody uses the table: what the file says of it stays;
+ * it can be neither changed nor deleted, and is not taken from another copy. A name that no topic
+ * may have is left out. TERN_LIMIT: more than TOPICS_OWN_MAX.
+ */
+enum { TOPICS_OWN_MAX = 4 };
+MUST_CHECK enum tern_code topics_add_own(struct topics *topics, const char *name, int32_t queues,
+                                         int32_t perm);
 void topics_destroy(struct topics *topics);
 
 /* Copies the config; false when absent. @thread any */

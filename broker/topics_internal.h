@@ -14,6 +14,8 @@ struct topics {
     char path[FS_PATH_BYTES];
     char cluster[BROKER_NAME_MAX + 1];
     char broker_name[BROKER_NAME_MAX + 1];
+    char own[TOPICS_OWN_MAX][TOPIC_NAME_MAX + 1]; /* topics_add_own() */
+    size_t own_count;
 };
 
 /* TERN_INVALID with topic, what, value and range. */

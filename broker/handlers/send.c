@@ -239,6 +239,8 @@ static void on_appended(struct store_append *append)
     store_queue_unref(append->queue);
     if (send->half)
         tx_half_end(broker->tx, send->half, append);
+    if (append->result == TERN_OK)
+        send_post_replies(send);
     if (append->result != TERN_OK) {
         char text[256];
         store_refusal_text(broker->store, append->result, text, sizeof text);

@@ -59,4 +59,7 @@ void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_
  */
 bool transaction_begin(struct send *send, uint8_t *props, size_t *props_len);
 
+/* reply.c: after messages were appended to the reply topic, tells whoever waits for them. */
+void send_post_replies(const struct send *send);
+
 #endif

@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic dlqList dlqRedrive exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic dlqList dlqRedrive exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey queryMsgTraceById rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -97,6 +97,8 @@ _mqadmin() {
         options="--namesrvAddr --json --help --topic --brokerName --queueId --offset" ;;
     queryMsgByUniqueKey)
         options="--namesrvAddr --json --help --msgId --topic --showAll --consumerGroup --clientId" ;;
+    queryMsgTraceById)
+        options="--namesrvAddr --json --help --msgId --traceTopic" ;;
     rejoin)
         options="--namesrvAddr --json --help --brokerName --brokerId --address --yes" ;;
     resetOffsetByTime)

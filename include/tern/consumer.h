@@ -137,6 +137,13 @@ TERN_API enum tern_code tern_consumer_options_max_body_bytes(struct tern_consume
 TERN_API enum tern_code tern_consumer_options_namespace(struct tern_consumer_options *options,
                                                         const char *name);
 
+/*
+ * Push consumers: records before and after every call of the listener go to a trace topic; as for
+ * producers.
+ */
+TERN_API enum tern_code tern_consumer_options_trace(struct tern_consumer_options *options,
+                                                    bool enabled, const char *topic);
+
 /* ---- sharing queues ---- */
 
 enum { TERN_ROOM_BYTES = 64 }; /* a room's name, with its NUL */

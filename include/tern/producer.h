@@ -87,6 +87,14 @@ TERN_API enum tern_code tern_producer_options_latency_faults(struct tern_produce
 TERN_API enum tern_code tern_producer_options_namespace(struct tern_producer_options *options,
                                                         const char *name);
 
+/*
+ * Records of every send go to a trace topic, for mqadmin queryMsgTraceById: asynchronously and
+ * bounded, never at the price of a send; what finds no room is counted (trace_dropped). topic NULL:
+ * RMQ_SYS_TRACE_TOPIC, which brokers with traceTopicEnable have. Default: none.
+ */
+TERN_API enum tern_code tern_producer_options_trace(struct tern_producer_options *options,
+                                                    bool enabled, const char *topic);
+
 /* What happened to one message or batch. */
 struct tern_send_result {
     /* TERN_OK; or stored all the same: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
@@ -217,8 +225,10 @@ struct tern_producer_stats {
     uint64_t bytes;                          /* of bodies stored, as they travelled */
     uint64_t compressed;                     /* messages */
     uint64_t compressed_from, compressed_to; /* their bytes before and after */
-    uint32_t in_flight;                      /* sends under way */
-    uint64_t latency[TERN_LATENCY_BUCKETS];  /* sends by how long they took, retries included */
+    uint64_t replies_late;  /* of this client instance: nobody waited for them any more */
+    uint64_t trace_dropped; /* trace records lost */
+    uint32_t in_flight;     /* sends under way */
+    uint64_t latency[TERN_LATENCY_BUCKETS]; /* sends by how long they took, retries included */
 };
 TERN_API void tern_producer_stats(struct tern_producer *producer,
                                   struct tern_producer_stats *stats);

@@ -11,6 +11,7 @@
 #include <tern/error.h>
 #include <tern/message.h>
 #include <tern/producer.h>
+#include <tern/request.h>
 #include <tern/transaction.h>
 
 #ifdef __cplusplus

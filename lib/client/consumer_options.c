@@ -17,6 +17,7 @@
 #include "client/compress.h"
 #include "client/message_internal.h"
 #include "client/sim_hooks.h"
+#include "client/trace_codec.h"
 
 enum {
     PULL_BATCH_MAX = 1024,
@@ -378,6 +379,18 @@ enum tern_code tern_consumer_options_namespace(struct tern_consumer_options *opt
     if (namespace_check(name, &err) != TERN_OK)
         return refuse(options, "%s", err.text);
     memcpy(options->ns, name, strlen(name) + 1);
+    return TERN_OK;
+}
+
+enum tern_code tern_consumer_options_trace(struct tern_consumer_options *options, bool enabled,
+                                           const char *topic)
+{
+    const char *name = topic ? topic : TRACE_TOPIC;
+    size_t len = strnlen(name, TOPIC_NAME_MAX + 1);
+    if (topic_name_check(name, len, NULL) != TERN_OK || topic_send_forbidden(name, len))
+        return refuse(options, "%.127s can be no trace topic", name);
+    options->trace = enabled;
+    memcpy(options->trace_topic, name, len + 1);
     return TERN_OK;
 }
 

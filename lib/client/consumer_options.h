@@ -64,6 +64,8 @@ struct tern_consumer_options {
     char ns[NAMESPACE_MAX + 1];                /* "": none */
     int64_t consume_timeout_ms;                /* 15 min */
     int64_t suspend_ms;                        /* 1000 */
+    bool trace;
+    char trace_topic[TOPIC_NAME_MAX + 1]; /* with trace */
     /* Borrowed; NULL, NULL: the system's (client/sim_hooks.h). */
     const struct env *env;
     struct link *link;

@@ -1,8 +1,7 @@
 /*
  * Events from brokers: who joined or left a group, whose offset was reset, what became of a
- * transaction. A broker cannot call a
- * client, so the client parks a WaitEvents at each of its brokers and the broker answers when there
- * is something.
+ * transaction, which request was replied to. A broker cannot call a client, so the client parks a
+ * WaitEvents at each of its brokers and the broker answers when there is something.
  *
  *   WaitEvents(session, seen) ──► parked … answered: events seen+1 … n ──► noted, seen = n, again
  *
@@ -35,13 +34,15 @@ static void note_check(struct instance *instance, struct broker_link *link,
 
 /* @locks holds:CLIENT */
 static void note_event(struct instance *instance, struct broker_link *link,
-                       const Tern__Wire__Event *event)
+                       const Tern__Wire__Event *event, struct request **replied)
 {
     if (event->number <= link->events_seen)
         return; /* sent again because an acknowledgement was lost */
     link->events_seen = event->number;
     if (event->body_case == TERN__WIRE__EVENT__BODY_CHECK_TRANSACTION && event->check_transaction)
         note_check(instance, link, event->check_transaction);
+    if (event->body_case == TERN__WIRE__EVENT__BODY_REPLY && event->reply)
+        requests_note_reply(instance, event->reply, replied);
     const ProtobufCBinaryData *group = NULL;
     if (event->body_case == TERN__WIRE__EVENT__BODY_MEMBERS_CHANGED)
         group = &event->members_changed;
@@ -53,7 +54,7 @@ static void note_event(struct instance *instance, struct broker_link *link,
 
 /* @locks holds:CLIENT */
 static void note_answer(struct instance *instance, struct broker_link *link,
-                        const Tern__Wire__WaitEventsResponse *answer)
+                        const Tern__Wire__WaitEventsResponse *answer, struct request **replied)
 {
     bool restarted = answer->session != link->events_session;
     bool first = link->events_session == 0;
@@ -62,7 +63,7 @@ static void note_answer(struct instance *instance, struct broker_link *link,
         link->events_seen = 0;
     }
     for (size_t i = 0; i < answer->n_events; i++)
-        note_event(instance, link, answer->events[i]);
+        note_event(instance, link, answer->events[i], replied);
     if (answer->resync || (restarted && !first))
         instance_rebalance_due(instance, NULL, 0);
 }
@@ -72,12 +73,13 @@ static void wait_answered(struct rpc_call *call, void *arg)
 {
     struct broker_link *link = arg;
     struct instance *instance = link->instance;
+    struct request *replied = NULL;
     enum tern_code code = rpc_call_result(call);
     lock_acquire(&instance->lock);
     int64_t now_ns = instance_now(instance);
     link->waiting = false;
     if (code == TERN_OK && call->response->body_case == TERN__WIRE__RESPONSE__BODY_WAIT_EVENTS) {
-        note_answer(instance, link, call->response->wait_events);
+        note_answer(instance, link, call->response->wait_events, &replied);
         link->events_due_ns = now_ns;
     } else if (link->events_due_ns > now_ns || link->events_due_ns == 0) {
         /* 0: the connection came back while the old call was still ending. */
@@ -88,6 +90,7 @@ static void wait_answered(struct rpc_call *call, void *arg)
     instance_step_by(instance, link->events_due_ns);
     lock_release(&instance->lock);
     rpc_call_unref(call);
+    requests_fetch(instance, link, replied);
     broker_link_unref(link);
 }
 
@@ -124,7 +127,8 @@ static struct broker_link *take_due(struct instance *instance, int64_t now_ns, u
     *next_ns = SCHED_NEVER;
     lock_acquire(&instance->lock);
     HASH_ITER (hh, instance->brokers, link, next) {
-        if ((!instance->consumers && !instance->checkers) || link->waiting)
+        if ((!instance->consumers && !instance->checkers && !instance->requests.listening) ||
+            link->waiting)
             continue;
         if (link->events_due_ns > now_ns) {
             if (link->events_due_ns < *next_ns)

@@ -9,6 +9,7 @@
  *   brokers.c            the table of broker addresses
  *   heartbeat.c          heartbeats and goodbyes
  *   events.c             parked WaitEvents
+ *   requests.c           requests that wait for replies
  *   timers.c             one-shot timers of those who wait before they try again
  *
  * One lock (CLIENT) protects both tables and the members; it is never held across a call into rpc
@@ -32,6 +33,7 @@
 #include "base/sched.h"
 #include "client/instance.h"
 #include "client/message_id.h"
+#include "client/requests.h"
 
 enum {
     NAMESRVS_MAX = 16,
@@ -139,6 +141,7 @@ struct instance {
     uint32_t producer_count;
     struct instance_checker *checkers;
     struct instance_timer *timers; /* by due time */
+    struct requests requests;
 
     _Atomic uint64_t route_generation; /* grows with every change of any route */
 };
@@ -232,7 +235,8 @@ int64_t timers_step(struct instance *instance, int64_t now_ns);
 void timers_fini(struct instance *instance);
 
 /* ---- events.c ---- */
-/* Parks a WaitEvents at every broker address when there are consumers or checkers. */
+/* Parks a WaitEvents at every broker address when there are consumers or checkers, or once a
+ * request was made. */
 int64_t client_events_step(struct instance *instance, int64_t now_ns);
 
 #endif

@@ -299,6 +299,11 @@ bool message_topic_is_absolute(const struct tern_message *message)
     return message->absolute_topic;
 }
 
+void message_topic_set_absolute(struct tern_message *message)
+{
+    message->absolute_topic = true;
+}
+
 const char *message_wire_topic(const struct tern_message *message)
 {
     return message->topic;

@@ -58,6 +58,7 @@ bool message_is_received(const struct tern_message *message);
 bool message_is_delayed(const struct tern_message *message);
 /* Its topic is a whole one: no namespace is put before it. */
 bool message_topic_is_absolute(const struct tern_message *message);
+void message_topic_set_absolute(struct tern_message *message);
 /* The topic with its namespace, as the record has it; terminated, borrowed. */
 const char *message_wire_topic(const struct tern_message *message);
 /* A received message shows its topic without this namespace. Before anybody else has it. */

@@ -14,6 +14,14 @@
 
 #include <stdlib.h>
 
+static enum tern_code make_trace(struct tern_producer *producer, struct tern_error *err)
+{
+    const struct trace_options options = {.producer = &producer->options,
+                                          .instance = producer->instance,
+                                          .topic = producer->options.trace_topic};
+    return producer->options.trace ? trace_create(&options, &producer->trace, err) : TERN_OK;
+}
+
 enum tern_code tern_producer_create(const struct tern_producer_options *options,
                                     struct tern_producer **out, struct tern_error *err)
 {
@@ -43,6 +51,12 @@ enum tern_code tern_producer_create(const struct tern_producer_options *options,
         return code;
     }
     producer->env = instance_env(producer->instance);
+    code = make_trace(producer, err);
+    if (code != TERN_OK) {
+        instance_unref(producer->instance);
+        free(producer);
+        return code;
+    }
     lock_init(&producer->lock, LOCK_PRODUCER);
     *out = producer;
     return TERN_OK;
@@ -74,6 +88,8 @@ enum tern_code tern_producer_start(struct tern_producer *producer, struct tern_e
     code = instance_add_producer(producer->instance, producer->options.group, err);
     if (code == TERN_OK) {
         code = instance_start(producer->instance, err);
+        if (code == TERN_OK && producer->trace)
+            code = trace_start(producer->trace, err);
         if (code != TERN_OK)
             instance_remove_producer(producer->instance, producer->options.group);
     }
@@ -106,7 +122,9 @@ void tern_producer_shutdown(struct tern_producer *producer)
     lock_release(&producer->lock);
     if (!was_running)
         return;
+    requests_cancel(producer->instance, producer);
     drain(producer);
+    trace_stop(producer->trace);
     instance_remove_producer(producer->instance, producer->options.group);
 }
 
@@ -115,6 +133,7 @@ void tern_producer_destroy(struct tern_producer *producer)
     if (!producer)
         return;
     tern_producer_shutdown(producer);
+    trace_destroy(producer->trace);
     producer_tables_fini(producer);
     while (producer->pool) {
         struct send *next = producer->pool->next;

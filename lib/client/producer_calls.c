@@ -30,6 +30,16 @@ void producer_call_back(const struct send *send)
     callback_depth--;
 }
 
+void producer_callback_begin(void)
+{
+    callback_depth++;
+}
+
+void producer_callback_end(void)
+{
+    callback_depth--;
+}
+
 enum tern_code producer_may_wait(const char *call, struct tern_error *err)
 {
     if (!producer_in_callback())

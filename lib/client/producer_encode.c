@@ -131,6 +131,8 @@ enum tern_code send_start_call(struct send *send, int64_t now_ns, rpc_done_fn do
 {
     send->err.text[0] = 0;
     send->attempt_ns = now_ns;
+    if (send->producer->trace)
+        memcpy(send->last_address, send->target->address, sizeof send->last_address);
     if (!send->target->peer)
         return error_set(&send->err, TERN_UNREACHABLE, "broker %s: its address %s is of no use",
                          send->target->broker->name, send->target->address);

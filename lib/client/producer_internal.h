@@ -12,6 +12,7 @@
  *   producer_pack.c     bodies compressed before the first attempt
  *   producer_all.c      many messages as parts that fit
  *   producer_stats.c    counters
+ *   producer_trace.c    what the trace is told
  *
  * A send's way:
  *
@@ -35,6 +36,8 @@
 #include "client/latency_faults.h"
 #include "client/message_internal.h"
 #include "client/namespace.h"
+#include "client/producer_trace.h"
+#include "client/trace.h"
 
 enum {
     BATCH_MESSAGES_MAX = 4096, /* of SendRecordsRequest */
@@ -63,6 +66,8 @@ struct tern_producer_options {
     int32_t compress_level;
     int64_t compress_threshold;
     bool latency_faults;
+    bool trace;
+    char trace_topic[TOPIC_NAME_MAX + 1];
     const struct env *env;
     struct link *link;
 };
@@ -152,6 +157,7 @@ struct send {
     bool had_fresh_route;   /* asked once already */
     bool born_v6;           /* of the attempt under way */
     bool family_known;
+    char last_address[ADDRESS_BYTES]; /* of the last attempt; only when traced */
     int32_t tries_left;
     int64_t deadline_ns;
     int64_t begun_ns;        /* the whole send */
@@ -189,6 +195,7 @@ struct tern_producer {
     struct send_broker *brokers;
     struct lane *lanes;
     struct producer_counters counters;
+    struct trace *trace; /* NULL: not traced */
 };
 
 /* ---- producer_route.c ---- */
@@ -237,6 +244,11 @@ MUST_CHECK enum tern_code send_create(struct tern_producer *producer,
                                       struct tern_error *err);
 enum tern_code producer_wrong_state(enum producer_state state, const char *call,
                                     struct tern_error *err);
+/* Keeps the producer from ending without a send of it: a shutdown waits for the other call.
+ * TERN_STATE. */
+MUST_CHECK enum tern_code producer_hold(struct tern_producer *producer, const char *call,
+                                        struct tern_error *err);
+void producer_let_go(struct tern_producer *producer);
 /* Back to the pool without a callback; wakes shutdown after the last one. */
 void send_release(struct send *send);
 
@@ -291,6 +303,9 @@ MUST_CHECK enum tern_code producer_check_message(const struct tern_producer *pro
 /* true while a callback of an asynchronous send runs on this thread. */
 bool producer_in_callback(void);
 void producer_call_back(const struct send *send);
+/* Around every other callback of the application's. */
+void producer_callback_begin(void);
+void producer_callback_end(void);
 /* TERN_STATE within a callback, which must not wait. */
 MUST_CHECK enum tern_code producer_may_wait(const char *call, struct tern_error *err);
 

@@ -143,6 +143,18 @@ enum tern_code tern_producer_options_namespace(struct tern_producer_options *opt
     return TERN_OK;
 }
 
+enum tern_code tern_producer_options_trace(struct tern_producer_options *options, bool enabled,
+                                           const char *topic)
+{
+    const char *name = topic ? topic : TRACE_TOPIC;
+    size_t len = strnlen(name, TOPIC_NAME_MAX + 1);
+    if (topic_name_check(name, len, NULL) != TERN_OK || topic_send_forbidden(name, len))
+        return TERN_INVALID;
+    options->trace = enabled;
+    memcpy(options->trace_topic, name, len + 1);
+    return TERN_OK;
+}
+
 void tern_producer_options_world(struct tern_producer_options *options, const struct env *env,
                                  struct link *link)
 {

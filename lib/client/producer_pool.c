@@ -76,6 +76,21 @@ static void pool_give(struct tern_producer *producer, struct send *send, bool co
         latch_set(sched, drained);
 }
 
+enum tern_code producer_hold(struct tern_producer *producer, const char *call,
+                             struct tern_error *err)
+{
+    lock_acquire(&producer->lock);
+    enum producer_state state = producer->state;
+    producer->sends += state == PRODUCER_RUNNING;
+    lock_release(&producer->lock);
+    return state == PRODUCER_RUNNING ? TERN_OK : producer_wrong_state(state, call, err);
+}
+
+void producer_let_go(struct tern_producer *producer)
+{
+    pool_give(producer, NULL, false);
+}
+
 static bool take_messages(struct send *send, struct tern_message *const *messages, size_t count,
                           bool hold)
 {
@@ -113,6 +128,7 @@ enum tern_code send_create(struct tern_producer *producer, struct tern_message *
     send->producer = producer;
     send->lane = NULL;
     send->packed = NULL;
+    send->last_address[0] = 0;
     send->counted = counted;
     send->oneway = false;
     send->plain = false;

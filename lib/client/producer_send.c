@@ -199,6 +199,7 @@ static struct send *end_one(struct send *send)
 {
     struct tern_producer *producer = send->producer;
     producer_count_end(send);
+    producer_trace_send(send);
     producer_call_back(send);
     struct send *next = NULL;
     if (send->lane) {

@@ -67,6 +67,9 @@ void tern_producer_stats(struct tern_producer *producer, struct tern_producer_st
     };
     for (size_t i = 0; i < TERN_LATENCY_BUCKETS; i++)
         stats->latency[i] = read_counter(&counters->latency[i]);
+    stats->replies_late = read_counter(&producer->instance->requests.late);
+    if (producer->trace)
+        stats->trace_dropped = trace_dropped(producer->trace);
     lock_acquire(&producer->lock);
     stats->in_flight = producer->sends;
     lock_release(&producer->lock);

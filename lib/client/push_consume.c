@@ -34,6 +34,7 @@
 
 #include "client/message_internal.h"
 #include "client/push_order.h"
+#include "client/push_trace.h"
 
 enum {
     KEEP_UP_NS = 1000000, /* what waits is to be done in that time; longer in a listener: stuck */
@@ -395,11 +396,15 @@ static void run_batch(struct push_worker *worker, struct push_queue *queue,
     worker->messages = messages;
     worker->count = count;
     atomic_store_explicit(&worker->state, BATCH_RUNNING, memory_order_release);
+    struct push_traced traced;
+    push_trace_before(consumer, messages, count, &traced);
     listening = consumer;
     int32_t delay_level;
     uint32_t done = listen(queue, messages, count, &delay_level);
     listening = NULL;
-    if (!batch_was_taken(worker)) {
+    bool taken = batch_was_taken(worker);
+    push_trace_after(consumer, messages, count, done, &traced, taken);
+    if (!taken) {
         finish_batch(queue, messages, count, done, delay_level);
         return;
     }

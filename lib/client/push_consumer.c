@@ -24,6 +24,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "client/push_trace.h"
+#include "client/trace.h"
 
 enum { START_ROUTES_MS = 3000, START_HEARTBEAT_MS = 1000, DESTROY_WAIT_MS = 10000 };
 
@@ -372,6 +374,12 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
         return code;
     }
     consumer->env = instance_env(consumer->instance);
+    code = push_trace_create(consumer, err);
+    if (code != TERN_OK) {
+        instance_unref(consumer->instance);
+        push_unref(consumer);
+        return code;
+    }
     consumer->member = (struct instance_consumer){.group = consumer->options.group,
                                                   .describe = describe,
                                                   .on_rebalance = on_rebalance,
@@ -512,6 +520,8 @@ static enum tern_code join(struct tern_push_consumer *consumer, struct tern_erro
         code = push_store_start(consumer, err);
     if (code == TERN_OK)
         code = instance_start(consumer->instance, err);
+    if (code == TERN_OK && consumer->trace)
+        code = trace_start(consumer->trace, err);
     return code;
 }
 
@@ -666,6 +676,7 @@ void tern_push_consumer_destroy(struct tern_push_consumer *consumer)
                  consumer->options.group);
     push_pool_join(consumer);
     push_pool_discard(consumer);
+    trace_destroy(consumer->trace);
     instance_unref(consumer->instance);
     push_unref(consumer);
 }

@@ -11,6 +11,7 @@
  *   push_consume.c    the pool: messages that wait, workers, listeners
  *   push_order.c      orderly consumers: a queue's batches one by one (push_order.h)
  *   push_locks.c      orderly consumers: a lease on each queue
+ *   push_trace.c      what the trace is told
  *   message_retry.c   failed messages: sent back, or tried again here
  *   consume_timeout.c listeners that take too long
  *
@@ -293,6 +294,7 @@ struct tern_push_consumer {
     _Atomic unsigned commit_failures;    /* in a row */
     _Atomic unsigned send_back_failures; /* in a row */
     struct push_pool pool;
+    struct trace *trace; /* NULL: not traced */
 
     _Atomic uint64_t pulled, consumed, failed_messages, sent_back, duplicates, flow_controlled;
     _Atomic uint64_t dropped_messages;

@@ -24,6 +24,7 @@
 #include "client/message_retry.h"
 #include "client/message_struct.h"
 #include "client/push_internal.h"
+#include "client/push_trace.h"
 
 /* What follows on a batch. */
 enum order_next { NEXT_BATCH, NEXT_LATER, NEXT_NO_LEASE, NEXT_DEAD_LETTER };
@@ -373,10 +374,14 @@ static enum order_next run_batch(struct push_worker *worker, struct push_chunk *
     count = open_bodies(queue, messages, count);
     if (count == 0)
         return NEXT_DEAD_LETTER;
+    struct push_traced traced;
+    push_trace_before(consumer, messages, count, &traced);
     push_pool_enter_listener(consumer);
     enum tern_orderly_result result = consumer->orderly_listener(
         consumer->listener_arg, (const struct tern_message *const *)messages, count);
     push_pool_leave_listener();
+    push_trace_after(consumer, messages, count, result == TERN_ORDERLY_SUCCESS ? count : 0, &traced,
+                     false);
     if (result != TERN_ORDERLY_SUCCESS)
         return batch_failed(queue, messages, count);
     batch_succeeded(queue, chunk, messages, count);

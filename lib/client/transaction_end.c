@@ -60,6 +60,15 @@ static void pause_for(struct tern_transaction_producer *producer, int64_t until_
     (void)!latch_wait(producer->env->sched, &never, until_ns);
 }
 
+static void trace_told(struct tern_transaction_producer *producer, const char *address,
+                       const struct tern_queue *queue, const struct end_told *told)
+{
+    producer_trace_end_transaction(producer->producer, queue ? queue->topic : "", told->id, address,
+                                   told->outcome == TERN_TRANSACTION_COMMIT ? "COMMIT_MESSAGE"
+                                                                            : "ROLLBACK_MESSAGE",
+                                   told->from_check);
+}
+
 enum tern_code transaction_tell(struct tern_transaction_producer *producer, struct rpc_peer *peer,
                                 const struct tern_queue *queue, const struct end_told *told,
                                 int64_t deadline_ns, struct tern_error *err)
@@ -72,6 +81,8 @@ enum tern_code transaction_tell(struct tern_transaction_producer *producer, stru
         enum tern_code code = found ? TERN_OK : find_peer(producer, queue, &found, err);
         if (code == TERN_OK) {
             code = tell_once(producer, found, told, left_ms > 0 ? left_ms : 1, err);
+            if (known_to_broker(code))
+                trace_told(producer, rpc_peer_address(found), queue, told);
             rpc_peer_unref(found);
         }
         if (known_to_broker(code) || !tern_code_retriable(code))

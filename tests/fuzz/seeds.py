@@ -51,6 +51,9 @@ seeds = {
     "compress": [b"\3" + zlib.compress(b"TernMQ " * 30), b"\1" + bytes.fromhex(
         "04224d186440a7110000007f5465726e4d51200700b350726e4d5120000000000bcd7b51"), b"\2" + bytes.fromhex(
         "28b52ffd24d2750000385465726e4d512001004851c5088fa5ab43")],
+    "trace": [b"Pub\x011\x01R\x01g\x01T\x01ID\x01tag\x01k\x01h:1\x0110\x012\x010\x01OFF\x01true\x02"
+              b"SubBefore\x011\x01R\x01g\x01rq\x01ID\x010\x01k\x02SubAfter\x01rq\x01ID\x013\x01true\x01k\x010\x01"
+              b"1\x01g\x02"],
     "text": [b"\0A || B", b"\1{\"offsetTable\":{\"T@G\":{0:10,1:7}}}", b"\2Topic-1", b"\3" + b"7F00000100002A9F0000000000001000",
              b"\3127.0.0.1:80", b"\3[::1]:80"],
     "sql": [b"a = 1 AND NOT b IN ('x', 'it''s') OR c BETWEEN -1.5e3 AND 7L\na\x011\x02b\x01x\x02c\x01-2",

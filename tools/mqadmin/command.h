@@ -112,15 +112,15 @@ bool command_broker_address(struct invocation *invocation, const char *topic, co
 
 /* commands_*.c: the rows of one subject each. */
 extern const struct command topic_commands[], cluster_commands[], group_commands[],
-    message_commands[], pipe_commands[], kv_commands[], ha_commands[], queue_commands[],
-    config_commands[], clean_commands[], export_commands[], reset_commands[], member_commands[],
-    stats_commands[], print_commands[], probe_commands[], why_commands[], transaction_commands[],
-    order_commands[], dlq_commands[];
+    message_commands[], trace_commands[], pipe_commands[], kv_commands[], ha_commands[],
+    queue_commands[], config_commands[], clean_commands[], export_commands[], reset_commands[],
+    member_commands[], stats_commands[], print_commands[], probe_commands[], why_commands[],
+    transaction_commands[], order_commands[], dlq_commands[];
 extern const size_t topic_command_count, cluster_command_count, group_command_count,
-    message_command_count, pipe_command_count, kv_command_count, ha_command_count,
-    queue_command_count, config_command_count, clean_command_count, export_command_count,
-    reset_command_count, member_command_count, stats_command_count, print_command_count,
-    probe_command_count, why_command_count, transaction_command_count, order_command_count,
-    dlq_command_count;
+    message_command_count, trace_command_count, pipe_command_count, kv_command_count,
+    ha_command_count, queue_command_count, config_command_count, clean_command_count,
+    export_command_count, reset_command_count, member_command_count, stats_command_count,
+    print_command_count, probe_command_count, why_command_count, transaction_command_count,
+    order_command_count, dlq_command_count;
 
 #endif

@@ -52,6 +52,7 @@ size_t commands(const struct command **rows)
         collect(SUBJECT_GROUPS, stats_commands, stats_command_count);
         collect(SUBJECT_MESSAGES, message_commands, message_command_count);
         collect(SUBJECT_MESSAGES, dlq_commands, dlq_command_count);
+        collect(SUBJECT_MESSAGES, trace_commands, trace_command_count);
         collect(SUBJECT_MESSAGES, print_commands, print_command_count);
         collect(SUBJECT_MESSAGES, pipe_commands, pipe_command_count);
         collect(SUBJECT_MESSAGES, probe_commands, probe_command_count);

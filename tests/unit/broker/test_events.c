@@ -302,6 +302,75 @@ static void relieving_answers_the_oldest_first(void **state)
     events_relieve(events, 1234);
 }
 
+static void expect_reply(const struct fake_request *request, size_t index, const char *id,
+                         int64_t phys_off)
+{
+    const Tern__Wire__WaitEventsResponse *body = answer(request);
+    assert_true(index < body->n_events);
+    const Tern__Wire__Event *event = body->events[index];
+    assert_int_equal(event->body_case, TERN__WIRE__EVENT__BODY_REPLY);
+    assert_memory_equal(event->reply->correlation_id.data, id, strlen(id));
+    assert_int_equal(event->reply->physical_offset, phys_off);
+}
+
+static void reply_waits_for_a_client_that_has_not_come_yet(void **state)
+{
+    (void)state;
+    events_post_reply(events, "c", "id-1", 4096);
+    events_post_reply(events, "c", "id-1", 8192); /* a second reply is another event */
+    struct fake_request *request = call("c", 0, 0);
+    assert_int_equal(answer(request)->n_events, 2);
+    expect_reply(request, 0, "id-1", 4096);
+    expect_reply(request, 1, "id-1", 8192);
+}
+
+/* A resync says "read anew", which brings no reply back: they stay, in the order of numbers. */
+static void overflow_of_other_events_keeps_replies(void **state)
+{
+    (void)state;
+    uint64_t session = greet("c");
+    char group[32];
+    events_post_reply(events, "c", "first", 1);
+    for (int i = 0; i <= EVENTS_PER_CLIENT; i++) {
+        snprintf(group, sizeof group, "G%d", i);
+        events_post_members_changed(events, "c", group);
+    }
+    events_post_reply(events, "c", "last", 2);
+    struct fake_request *request = call("c", session, 0);
+    const Tern__Wire__WaitEventsResponse *body = answer(request);
+    assert_true(body->resync);
+    assert_int_equal(body->n_events, 3);
+    expect_reply(request, 0, "first", 1);
+    assert_int_equal(body->events[1]->body_case, TERN__WIRE__EVENT__BODY__NOT_SET);
+    expect_reply(request, 2, "last", 2);
+    assert_true(body->events[0]->number < body->events[1]->number &&
+                body->events[1]->number < body->events[2]->number);
+    struct fake_request *again = call("c", session, body->events[2]->number);
+    assert_int_equal(again->answers, 0);
+}
+
+static void many_replies_come_in_several_answers_none_is_lost(void **state)
+{
+    (void)state;
+    uint64_t session = greet("c");
+    uint64_t seen = 0;
+    int got = 0;
+    for (int i = 0; i < 600; i++)
+        events_post_reply(events, "c", "id", i);
+    for (int calls_made = 0; calls_made < 3; calls_made++) {
+        const Tern__Wire__WaitEventsResponse *body = answer(call("c", session, seen));
+        assert_true(body->n_events <= EVENTS_PER_ANSWER);
+        for (size_t i = 0; i < body->n_events; i++, got++)
+            assert_int_equal(body->events[i]->reply->physical_offset, got);
+        seen = body->events[body->n_events - 1]->number;
+    }
+    assert_int_equal(got, 600);
+    for (int i = 0; i < EVENT_REPLIES_PER_CLIENT + 100; i++)
+        events_post_reply(events, "d", "id", i);
+    events_post_members_changed(events, "d", "G");
+    assert_false(answer(call("d", 0, 0))->resync);
+}
+
 static void stopping_answers_everything(void **state)
 {
     (void)state;
@@ -335,6 +404,9 @@ int main(void)
         TEST(newer_call_of_a_client_answers_the_older_with_nothing),
         TEST(gone_peers_calls_are_dropped_and_its_events_kept),
         TEST(relieving_answers_the_oldest_first),
+        TEST(reply_waits_for_a_client_that_has_not_come_yet),
+        TEST(overflow_of_other_events_keeps_replies),
+        TEST(many_replies_come_in_several_answers_none_is_lost),
         TEST(stopping_answers_everything),
     };
     return cmocka_run_group_tests_name("events", tests, NULL, NULL);

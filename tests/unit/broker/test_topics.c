@@ -382,6 +382,20 @@ static enum tern_code replace(const char *first, const char *second, uint64_t ve
     return topics_replace(topics, configs, 2, version, err);
 }
 
+/* The reply topic, and the trace topic where the configuration wants one. */
+static void added_topics_are_the_brokers_own(void **state)
+{
+    (void)state;
+    assert_ok(topics_add_own(topics, "DefaultCluster_REPLY_TOPIC", 1, PERM_READ | PERM_WRITE));
+    assert_ok(topics_add_own(topics, "no.topic", 1, PERM_READ)); /* left out */
+    assert_int_equal(queues_of("DefaultCluster_REPLY_TOPIC"), 1);
+    assert_int_equal(queues_of("no.topic"), -1);
+    assert_int_equal(put("DefaultCluster_REPLY_TOPIC", 4), TERN_INVALID);
+    assert_int_equal(topics_remove(topics, "DefaultCluster_REPLY_TOPIC", 26, NULL), TERN_INVALID);
+    assert_ok(replace("A", "DefaultCluster_REPLY_TOPIC", 18, NULL));
+    assert_int_equal(queues_of("DefaultCluster_REPLY_TOPIC"), 1);
+}
+
 static void replaced_table_has_the_given_version_and_keeps_the_own_topics(void **state)
 {
     (void)state;
@@ -580,6 +594,7 @@ int main(void)
         TEST(replaced_table_has_the_given_version_and_keeps_the_own_topics),
         TEST(table_that_follows_keeps_its_version_until_it_ends),
         TEST(bad_replacement_changes_nothing),
+        TEST(added_topics_are_the_brokers_own),
         TEST(replacement_that_fails_anywhere_leaves_the_old_table),
         TEST(what_becomes_durable_is_told),
         TEST(no_reader_ever_misses_a_topic_that_is_in_both_tables_MD_01),

@@ -328,6 +328,20 @@ static void answer_heartbeat(struct fake_broker *broker, struct rpc_request *req
     rpc_reply(request, &response, 0);
 }
 
+static void answer_view(struct fake_broker *broker, struct rpc_request *request)
+{
+    pthread_mutex_lock(&broker->mutex);
+    size_t size = broker->viewed_size;
+    broker->last_viewed = request->header->view_message->physical_offset;
+    memcpy(rpc_reply_reserve(request, size), broker->viewed, size);
+    pthread_mutex_unlock(&broker->mutex);
+    Tern__Wire__ViewMessageResponse body = TERN__WIRE__VIEW_MESSAGE_RESPONSE__INIT;
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_VIEW_MESSAGE;
+    response.view_message = &body;
+    rpc_reply(request, &response, size);
+}
+
 static void on_broker_request(void *arg, struct rpc_request *request)
 {
     struct fake_broker *broker = arg;
@@ -368,6 +382,9 @@ static void on_broker_request(void *arg, struct rpc_request *request)
         pthread_mutex_unlock(&broker->mutex);
         if (earlier)
             rpc_reply_ok(earlier);
+        return;
+    case TERN__WIRE__REQUEST__BODY_VIEW_MESSAGE:
+        answer_view(broker, request);
         return;
     default:
         rpc_reply_error(request, TERN_NOT_SUPPORTED, "the fake does not know this");
@@ -436,6 +453,44 @@ void fake_broker_event(struct fake_broker *broker, uint64_t session, uint64_t nu
         answer.n_events = 1;
         answer.events = list;
     }
+    TernResponse response = TERN__WIRE__RESPONSE__INIT;
+    response.body_case = TERN__WIRE__RESPONSE__BODY_WAIT_EVENTS;
+    response.wait_events = &answer;
+    rpc_reply(request, &response, 0);
+}
+
+void fake_broker_reply(struct fake_broker *broker, uint64_t number, const char *correlation_id,
+                       const char *replies_to)
+{
+    char props[128];
+    int len =
+        snprintf(props, sizeof props, "CORRELATION_ID\x01%s\x02MSG_TYPE\x01reply", replies_to);
+    struct record record = {.body = (const uint8_t *)"answer",
+                            .body_len = 6,
+                            .topic = (const uint8_t *)"DefaultCluster_REPLY_TOPIC",
+                            .topic_len = 26,
+                            .props = (const uint8_t *)props,
+                            .props_len = (uint16_t)len};
+    pthread_mutex_lock(&broker->mutex);
+    broker->viewed_size = record_encode(broker->viewed, sizeof broker->viewed, &record);
+    struct rpc_request *request = broker->parked;
+    broker->parked = NULL;
+    pthread_mutex_unlock(&broker->mutex);
+    ENSURE(request);
+    Tern__Wire__ReplyEvent reply;
+    tern__wire__reply_event__init(&reply);
+    reply.correlation_id = bytes_of(correlation_id);
+    reply.physical_offset = 777;
+    Tern__Wire__Event event;
+    tern__wire__event__init(&event);
+    event.number = number;
+    event.body_case = TERN__WIRE__EVENT__BODY_REPLY;
+    event.reply = &reply;
+    Tern__Wire__Event *list[1] = {&event};
+    Tern__Wire__WaitEventsResponse answer = TERN__WIRE__WAIT_EVENTS_RESPONSE__INIT;
+    answer.session = 5;
+    answer.n_events = 1;
+    answer.events = list;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     response.body_case = TERN__WIRE__RESPONSE__BODY_WAIT_EVENTS;
     response.wait_events = &answer;

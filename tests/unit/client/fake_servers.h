@@ -106,6 +106,9 @@ struct fake_broker {
     struct rpc_request *parked; /* WaitEvents */
     uint32_t parks;
     uint64_t last_session, last_acknowledged;
+    uint8_t viewed[512]; /* the record that ViewMessage gives */
+    size_t viewed_size;
+    int64_t last_viewed; /* physical offset asked for */
 };
 
 void fake_broker_start(struct fake_broker *broker, const struct env *env, struct link *link,
@@ -117,5 +120,9 @@ bool fake_broker_release(struct fake_broker *broker);
 /* Answers the parked WaitEvents; group NULL: no event. */
 void fake_broker_event(struct fake_broker *broker, uint64_t session, uint64_t number,
                        const char *group, bool resync);
+
+/* Answers the parked WaitEvents with a reply event; ViewMessage gives a reply of `replies_to`. */
+void fake_broker_reply(struct fake_broker *broker, uint64_t number, const char *correlation_id,
+                       const char *replies_to);
 
 #endif
