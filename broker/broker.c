@@ -27,6 +27,7 @@
 #include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
 #include "broker/cold_lane.h"
+#include "broker/guard.h"
 #include "broker/ha/ha.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
@@ -273,7 +274,8 @@ static enum tern_code open_tables(struct broker *broker, struct tern_error *err)
                          tern_code_text(code));
     struct members_options members = {.arg = broker,
                                       .on_changed = broker_on_members_changed,
-                                      .on_expression_changed = on_expression_changed};
+                                      .on_expression_changed = on_expression_changed,
+                                      .on_differ = guard_on_differ};
     if ((code = topics_create(env, topics, config->cluster_name, config->broker_name,
                               config->auto_create_topic, (int32_t)config->default_topic_queues,
                               &broker->topics, err)) ||

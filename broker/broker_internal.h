@@ -86,7 +86,7 @@ struct broker {
 
     struct request_stats request_stats[REQUEST_KINDS];
     _Atomic uint64_t flush_timeouts, replica_timeouts, no_replica;
-    _Atomic uint64_t expression_changes;
+    _Atomic uint64_t expression_changes, subscription_differences;
     int64_t next_persist_ns; /* the housekeeper's */
     struct rates rates;
     _Atomic uint64_t retries_stored, dead_letters; /* messages sent back */

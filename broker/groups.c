@@ -5,7 +5,7 @@
  *    "subscriptionGroupTable": {"G": {"brokerId": 0, "consumeBroadcastEnable": true,
  *     "consumeEnable": true, "consumeFromMinEnable": true, "groupName": "G",
  *     "notifyConsumerIdsChangedEnable": true, "retryMaxTimes": 16, "retryQueueNums": 1,
- *     "whichBrokerWhenConsumeSlowly": 1}}}
+ *     "subscriptionConsistency": "warn", "whichBrokerWhenConsumeSlowly": 1}}}
  *
  * Its place: every pull and heartbeat finds its group here, and makes it when that is allowed.
  *
@@ -99,6 +99,16 @@ static enum tern_code check_config(const struct group_config *config, struct ter
         code = check_number(config->name, &broker_field, config->broker_id, err);
     if (!code)
         code = check_number(config->name, &slow_field, config->which_broker_when_slow, err);
+    if (!code &&
+        (config->consistency < CONSISTENCY_WARN || config->consistency > CONSISTENCY_ISOLATE))
+        code = error_set(err, TERN_INVALID,
+                         "group %s: subscriptionConsistency is %" PRId32
+                         ", allowed 0 (warn), 1 (refuse), 2 (isolate)",
+                         config->name, config->consistency);
+    if (!code && config->consistency == CONSISTENCY_ISOLATE && len > ISOLATED_NAME_MAX)
+        code = error_set(err, TERN_INVALID,
+                         "group %s has %zu bytes, to isolate (subscriptionConsistency) at most %d",
+                         config->name, len, (int)ISOLATED_NAME_MAX);
     return code;
 }
 
@@ -114,6 +124,7 @@ static void tidy(struct group_config *row, const struct group_config *config)
     row->broker_id = config->broker_id;
     row->which_broker_when_slow = config->which_broker_when_slow;
     row->notify_members_changed = config->notify_members_changed;
+    row->consistency = config->consistency;
 }
 
 /* ---- the file ---- */
@@ -133,6 +144,23 @@ static enum tern_code take_number(const json_t *object, const char *group,
 static bool take_bool(const json_t *object, const char *field)
 {
     return !json_is_false(json_object_get(object, field));
+}
+
+static const char *const consistency_texts[] = {[CONSISTENCY_WARN] = "warn",
+                                                [CONSISTENCY_REFUSE] = "refuse",
+                                                [CONSISTENCY_ISOLATE] = "isolate"};
+
+/* Absent, as RocketMQ writes it: warn. */
+static enum tern_code take_consistency(const json_t *object, const char *group, int32_t *out,
+                                       struct tern_error *err)
+{
+    const json_t *value = json_object_get(object, "subscriptionConsistency");
+    const char *text = value ? json_string_value(value) : consistency_texts[CONSISTENCY_WARN];
+    for (*out = CONSISTENCY_WARN; *out <= CONSISTENCY_ISOLATE; ++*out)
+        if (text && !strcmp(text, consistency_texts[*out]))
+            return TERN_OK;
+    return error_set(err, TERN_CORRUPT,
+                     "group %s: subscriptionConsistency is none of warn, refuse, isolate", group);
 }
 
 static enum tern_code take_group(struct groups *groups, const char *name, const json_t *object,
@@ -157,6 +185,8 @@ static enum tern_code take_group(struct groups *groups, const char *name, const 
         code = take_number(object, name, &broker_field, &config.broker_id, err);
     if (!code)
         code = take_number(object, name, &slow_field, &config.which_broker_when_slow, err);
+    if (!code)
+        code = take_consistency(object, name, &config.consistency, err);
     config.retry_queues = (int32_t)retry_queues;
     config.retry_max_times = (int32_t)retry_times;
     if (!code)
@@ -200,13 +230,14 @@ static enum tern_code parse(void *arg, const char *text, size_t len, const char 
 static json_t *group_json(const struct group_config *config)
 {
     return json_pack(
-        "{s:I, s:b, s:b, s:b, s:s, s:b, s:i, s:i, s:I}", "brokerId", (json_int_t)config->broker_id,
-        "consumeBroadcastEnable", (int)config->consume_broadcast_enable, "consumeEnable",
-        (int)config->consume_enable, "consumeFromMinEnable", (int)config->consume_from_min_enable,
-        "groupName", config->name, "notifyConsumerIdsChangedEnable",
-        (int)config->notify_members_changed, "retryMaxTimes", (int)config->retry_max_times,
-        "retryQueueNums", (int)config->retry_queues, "whichBrokerWhenConsumeSlowly",
-        (json_int_t)config->which_broker_when_slow);
+        "{s:I, s:b, s:b, s:b, s:s, s:b, s:i, s:i, s:s, s:I}", "brokerId",
+        (json_int_t)config->broker_id, "consumeBroadcastEnable",
+        (int)config->consume_broadcast_enable, "consumeEnable", (int)config->consume_enable,
+        "consumeFromMinEnable", (int)config->consume_from_min_enable, "groupName", config->name,
+        "notifyConsumerIdsChangedEnable", (int)config->notify_members_changed, "retryMaxTimes",
+        (int)config->retry_max_times, "retryQueueNums", (int)config->retry_queues,
+        "subscriptionConsistency", consistency_texts[config->consistency],
+        "whichBrokerWhenConsumeSlowly", (json_int_t)config->which_broker_when_slow);
 }
 
 /* NULL: no memory. The text is the caller's. */

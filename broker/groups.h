@@ -14,12 +14,18 @@
 
 enum { GROUPS_MAX = 100000, GROUP_SLOW_BROKER_DEFAULT = 1 };
 
+/* When members subscribe differently (guard.h). The wire's values. */
+enum group_consistency { CONSISTENCY_WARN, CONSISTENCY_REFUSE, CONSISTENCY_ISOLATE };
+/* Longest name of a group that isolates: its cohorts' have 9 bytes more. */
+enum { ISOLATED_NAME_MAX = GROUP_NAME_MAX - 9 };
+
 struct group_config {
     char name[GROUP_NAME_MAX + 1];
     bool consume_enable, consume_from_min_enable, consume_broadcast_enable;
     int32_t retry_queues, retry_max_times;
     int64_t broker_id, which_broker_when_slow;
     bool notify_members_changed;
+    int32_t consistency; /* enum group_consistency */
 };
 
 struct groups;

@@ -27,80 +27,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum report_kind { REPORT_LEFT, REPORT_EXPRESSION, REPORT_JOINED };
-
-/* What is told after the lock was released; one block. */
-struct report {
-    struct report *next;
-    enum report_kind kind;
-    const struct member_consumer *consumer;        /* JOINED: the heartbeat's */
-    char *group, *client, *topic, *before, *after; /* topic: why, when LEFT */
-};
-
-/* ---- reports ---- */
-
-/* NULL: without memory the report is lost, nothing else. */
-static struct report *report_add(struct report **list, enum report_kind kind, const char *group,
-                                 const char *client, const char *topic, const char *before,
-                                 const char *after)
-{
-    const char *texts[] = {group, client, topic, before, after};
-    size_t size = sizeof(struct report);
-    for (size_t i = 0; i < 5; i++)
-        size += strlen(texts[i]) + 1;
-    struct report *report = calloc(1, size);
-    if (!report)
-        return NULL;
-    char *at = (char *)(report + 1);
-    char **fields[] = {&report->group, &report->client, &report->topic, &report->before,
-                       &report->after};
-    for (size_t i = 0; i < 5; i++) {
-        size_t len = strlen(texts[i]) + 1;
-        memcpy(at, texts[i], len);
-        *fields[i] = at;
-        at += len;
-    }
-    report->kind = kind;
-    LL_PREPEND(*list, report);
-    return report;
-}
-
-static void log_joined(struct members *members, const char *client_id,
-                       const struct member_consumer *consumer)
-{
-    char text[512] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < consumer->subscription_count && used < sizeof text - 1; i++) {
-        const struct member_subscription *s = &consumer->subscriptions[i];
-        int n = snprintf(text + used, sizeof text - used, "%s%s:%s", i ? ", " : "", s->topic,
-                         s->expression);
-        used += n > 0 ? (size_t)n : 0;
-    }
-    log_info(members->env.log, "member_joined",
-             "group=%s client=\"%s\" type=%" PRId32 " model=%" PRId32 " from=%" PRId32
-             " subscriptions=\"%s\"",
-             consumer->group, client_id, consumer->type, consumer->model, consumer->from, text);
-}
-
-static void tell_reports(struct members *members, struct report *list)
-{
-    while (list) {
-        struct report *report = list;
-        list = report->next;
-        if (report->kind == REPORT_JOINED) {
-            log_joined(members, report->client, report->consumer);
-        } else if (report->kind == REPORT_LEFT) {
-            log_info(members->env.log, "member_left", "group=%s client=\"%s\" cause=\"%s\"",
-                     report->group, report->client, report->topic);
-        } else if (members->options.on_expression_changed) {
-            members->options.on_expression_changed(members->options.arg, report->group,
-                                                   report->topic, report->client, report->before,
-                                                   report->after);
-        }
-        free(report);
-    }
-}
-
 /* Tells every group that changed, with its members as they are now. @locks none */
 static void tell_changes(struct members *members)
 {
@@ -116,7 +42,7 @@ static void tell_changes(struct members *members)
         LL_DELETE2(members->changed, group, changed_next);
         group->changed = false;
         memcpy(name, group->name, strlen(group->name) + 1);
-        const char **ids = members_ids(group, &count);
+        const char **ids = members_ids(group, 0, &count);
         lock_release(&members->lock);
         if (members->options.on_changed)
             members->options.on_changed(members->options.arg, name, ids, count);
@@ -257,9 +183,9 @@ static struct membership *client_membership(const struct member_client *client, 
 }
 
 static void membership_leave(struct members *members, struct membership *m, const char *why,
-                             struct report **reports)
+                             struct member_report **reports)
 {
-    report_add(reports, REPORT_LEFT, m->group->name, m->client->id, why, "", "");
+    member_report_add(reports, REPORT_LEFT, m->group->name, m->client->id, why, "", "");
     LL_DELETE2(m->client->memberships, m, client_next);
     DL_DELETE(m->group->members, m);
     m->group->member_count--;
@@ -269,7 +195,7 @@ static void membership_leave(struct members *members, struct membership *m, cons
 }
 
 static void client_remove(struct members *members, struct member_client *client, const char *why,
-                          struct report **reports)
+                          struct member_report **reports)
 {
     while (client->memberships)
         membership_leave(members, client->memberships, why, reports);
@@ -286,14 +212,15 @@ static void client_remove(struct members *members, struct member_client *client,
 /* Remembers the group's expression of a topic; reports when it is another than before. */
 static void note_expression(struct member_group *group, const char *client_id,
                             const struct member_subscription *now,
-                            const struct member_subscription *before, struct report **reports)
+                            const struct member_subscription *before,
+                            struct member_report **reports)
 {
     struct last_expression *last;
     HASH_FIND_STR(group->expressions, now->topic, last);
     const char *old = before ? before->expression : last ? last->expression : NULL;
     if (old && strcmp(old, now->expression))
-        report_add(reports, REPORT_EXPRESSION, group->name, client_id, now->topic, old,
-                   now->expression);
+        member_report_add(reports, REPORT_EXPRESSION, group->name, client_id, now->topic, old,
+                          now->expression);
     if (last && !strcmp(last->expression, now->expression))
         return;
     char *text = strdup(now->expression);
@@ -319,13 +246,28 @@ static void note_expression(struct member_group *group, const char *client_id,
     last->expression = text;
 }
 
+/* Members of another cohort share no queues with it when the group isolates: they are told, too. */
+static void take_cohort(struct members *members, struct membership *m, bool isolated,
+                        struct member_report **reports)
+{
+    struct member_conflict conflict = {.found = false};
+    uint32_t cohort = members_cohort_of(m->subscriptions, m->subscription_count);
+    if (cohort == m->cohort)
+        return;
+    m->cohort = cohort;
+    if (isolated)
+        mark_changed(members, m->group);
+    if (members_find_conflict(m->group, m, m->subscriptions, m->subscription_count, &conflict))
+        member_report_differ(reports, m->group->name, m->client->id, &conflict);
+}
+
 /*
  * What the heartbeat says of this membership replaces what was known. When it came on the same
  * connection as the one before it may be the older of two that passed each other.
  */
 static enum tern_code set_subscriptions(struct members *members, struct membership *m,
                                         const struct member_consumer *consumer, bool same_peer,
-                                        struct report **reports)
+                                        struct member_report **reports)
 {
     size_t count = 0;
     struct member_subscription *fresh = members_copy_subscriptions(consumer, &count);
@@ -351,21 +293,44 @@ static enum tern_code set_subscriptions(struct members *members, struct membersh
     free(m->subscriptions);
     m->subscriptions = fresh;
     m->subscription_count = count;
+    take_cohort(members, m, consumer->isolated, reports);
     return TERN_OK;
 }
 
 /* ---- heartbeats ---- */
 
+/* Whether the group refuses this: it joins or changes, and differs from another member. */
+static enum tern_code check_conflict(const struct member_group *group, const struct membership *m,
+                                     const struct member_consumer *consumer)
+{
+    size_t count;
+    struct member_subscription *own = members_copy_subscriptions(consumer, &count);
+    if (!own)
+        return TERN_NO_MEMORY;
+    bool changes = !m || m->cohort != members_cohort_of(own, count);
+    if (changes)
+        members_find_conflict(group, m, own, count, consumer->conflict);
+    free(own);
+    return TERN_OK;
+}
+
 static enum tern_code beat_consumer(struct members *members, struct member_client *client,
                                     const struct member_consumer *consumer, bool same_peer,
-                                    struct report **reports)
+                                    struct member_report **reports)
 {
     struct membership *m = client_membership(client, consumer->group);
+    struct member_group *group;
+    enum tern_code code = want_group(members, consumer->group, &group);
+    if (!code && consumer->conflict)
+        code = check_conflict(group, m, consumer);
+    if (code)
+        return code;
+    if (consumer->conflict && consumer->conflict->found) {
+        if (m)
+            m->beat = client->beats;
+        return TERN_OK;
+    }
     if (!m) {
-        struct member_group *group;
-        enum tern_code code = want_group(members, consumer->group, &group);
-        if (code)
-            return code;
         m = calloc(1, sizeof *m);
         if (!m)
             return TERN_NO_MEMORY;
@@ -375,10 +340,7 @@ static enum tern_code beat_consumer(struct members *members, struct member_clien
         DL_APPEND(group->members, m);
         group->member_count++;
         mark_changed(members, group);
-        struct report *joined =
-            report_add(reports, REPORT_JOINED, group->name, client->id, "", "", "");
-        if (joined)
-            joined->consumer = consumer;
+        member_report_joined(reports, consumer, client->id);
     }
     m->beat = client->beats;
     m->type = consumer->type;
@@ -429,7 +391,7 @@ static void copy_text(char out[MEMBER_TEXT_BYTES], const char *text)
 
 /* @locks holds:BROKER_MEMBERS */
 static enum tern_code beat(struct members *members, const struct member_heartbeat *heartbeat,
-                           int64_t now_ns, struct report **reports)
+                           int64_t now_ns, struct member_report **reports)
 {
     struct member_client *client;
     for (size_t i = 0; i < PEERS_GONE_KEPT; i++)
@@ -485,7 +447,7 @@ static enum tern_code check_sizes(const struct member_heartbeat *heartbeat, stru
 enum tern_code members_heartbeat(struct members *members, const struct member_heartbeat *heartbeat,
                                  struct tern_error *err)
 {
-    struct report *reports = NULL;
+    struct member_report *reports = NULL;
     enum tern_code code = check_sizes(heartbeat, err);
     if (code)
         return code;
@@ -493,7 +455,7 @@ enum tern_code members_heartbeat(struct members *members, const struct member_he
     lock_acquire(&members->lock);
     code = beat(members, heartbeat, now_ns, &reports);
     lock_release(&members->lock);
-    tell_reports(members, reports);
+    member_reports_tell(members, reports);
     tell_changes(members);
     if (code == TERN_LIMIT)
         return error_set(err, code, "%d clients or %d groups are there, more are not allowed",
@@ -521,7 +483,7 @@ static void remove_name(char *names, size_t *bytes, const char *group)
 void members_unregister(struct members *members, const char *client_id, const char *producer_group,
                         const char *consumer_group)
 {
-    struct report *reports = NULL;
+    struct member_report *reports = NULL;
     struct member_client *client;
     lock_acquire(&members->lock);
     HASH_FIND_STR(members->clients, client_id, client);
@@ -537,13 +499,13 @@ void members_unregister(struct members *members, const char *client_id, const ch
             client_remove(members, client, "unregistered", &reports);
     }
     lock_release(&members->lock);
-    tell_reports(members, reports);
+    member_reports_tell(members, reports);
     tell_changes(members);
 }
 
 void members_peer_gone(struct members *members, uint64_t peer_id)
 {
-    struct report *reports = NULL;
+    struct member_report *reports = NULL;
     struct member_peer *peer;
     lock_acquire(&members->lock);
     members->gone[members->gone_next++ % PEERS_GONE_KEPT] = peer_id;
@@ -555,20 +517,20 @@ void members_peer_gone(struct members *members, uint64_t peer_id)
             peer = NULL;
     }
     lock_release(&members->lock);
-    tell_reports(members, reports);
+    member_reports_tell(members, reports);
     tell_changes(members);
 }
 
 int64_t members_expire(struct members *members, int64_t now_ns)
 {
     const int64_t most_ns = ms_to_ns(MEMBER_EXPIRE_MS);
-    struct report *reports = NULL;
+    struct member_report *reports = NULL;
     lock_acquire(&members->lock);
     while (members->oldest && now_ns - members->oldest->heartbeat_ns >= most_ns)
         client_remove(members, members->oldest, "no heartbeat", &reports);
     int64_t next_ns = (members->oldest ? members->oldest->heartbeat_ns : now_ns) + most_ns;
     lock_release(&members->lock);
-    tell_reports(members, reports);
+    member_reports_tell(members, reports);
     tell_changes(members);
     return next_ns;
 }
@@ -592,14 +554,10 @@ void members_destroy(struct members *members)
 {
     if (!members)
         return;
-    struct report *reports = NULL;
+    struct member_report *reports = NULL;
     while (members->oldest)
         client_remove(members, members->oldest, "broker stops", &reports);
-    while (reports) {
-        struct report *next = reports->next;
-        free(reports);
-        reports = next;
-    }
+    member_reports_free(reports);
     struct member_group *group;
     struct member_group *next;
     HASH_ITER (hh, members->groups, group, next)

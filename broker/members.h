@@ -22,7 +22,8 @@ enum {
     MEMBER_EXPIRE_MS = 120000,
     MEMBERS_MAX = 100000,
     MEMBER_SUBSCRIPTIONS_MAX = 1024,
-    EXPRESSION_TYPE_BYTES = 16
+    EXPRESSION_TYPE_BYTES = 16,
+    CONFLICT_EXPRESSION_BYTES = 256 /* longer ones are cut */
 };
 
 struct members;
@@ -32,6 +33,15 @@ struct member_subscription {
     const char *expression;
     char expression_type[EXPRESSION_TYPE_BYTES];
     int64_t version;
+    const char *normal; /* subscription_normal(); NULL: the expression itself */
+};
+
+/* Two members that subscribe differently: the first topic where they do. */
+struct member_conflict {
+    bool found;
+    char other[CLIENT_ID_MAX + 1]; /* the other member */
+    char topic[TOPIC_NAME_MAX + 1];
+    char own[CONFLICT_EXPRESSION_BYTES], others[CONFLICT_EXPRESSION_BYTES];
 };
 
 /* One consumer group of a heartbeat; borrowed for the call. Enums hold the wire's values. */
@@ -40,6 +50,12 @@ struct member_consumer {
     int32_t type, model, from;
     struct member_subscription *subscriptions;
     size_t subscription_count;
+    /*
+     * Not NULL: the group refuses members that differ. A newcomer, or a member that changes, which
+     * differs from another one is left as it was, and this says why.
+     */
+    struct member_conflict *conflict;
+    bool isolated; /* a change of cohort is a change of members */
 };
 
 struct member_heartbeat {
@@ -62,6 +78,9 @@ struct members_options {
     /* A member's subscription changed its expression (F-5). @locks none */
     void (*on_expression_changed)(void *arg, const char *group, const char *topic,
                                   const char *client_id, const char *before, const char *after);
+    /* A member joined or changed, and another one subscribes differently (F-3). @locks none */
+    void (*on_differ)(void *arg, const char *group, const char *client_id,
+                      const struct member_conflict *conflict);
 };
 
 MUST_CHECK enum tern_code
@@ -91,6 +110,20 @@ MUST_CHECK enum tern_code members_of(struct members *members, const char *group,
  */
 uint32_t members_checker(struct members *members, const char *group, uint64_t turn,
                          char out[CLIENT_ID_MAX + 1]);
+
+/* Those of one cohort of it: members that subscribe alike. */
+MUST_CHECK enum tern_code members_of_cohort(struct members *members, const char *group,
+                                            uint32_t cohort, const char ***ids, size_t *count);
+/* The member's cohort, a number that depends on nothing but its subscriptions, never 0. false: the
+ * client is no member of the group. */
+bool members_cohort(struct members *members, const char *group, const char *client_id,
+                    uint32_t *cohort);
+/* Whether a pull's expression is neither what its client is a member with nor what all others want
+ * of the topic. `wanted` needs topic, type, expression and normal form. */
+bool members_pull_differs(struct members *members, const char *group, const char *client_id,
+                          const struct member_subscription *wanted, struct member_conflict *out);
+/* Groups whose members subscribe differently now. */
+uint32_t members_differing_groups(struct members *members);
 
 /* What a pull without its own expression needs. */
 enum member_lookup { MEMBER_FOUND, MEMBER_NO_GROUP, MEMBER_NO_SUBSCRIPTION };

@@ -29,6 +29,7 @@ struct membership {
     int32_t type, model, from;
     struct member_subscription *subscriptions; /* one block with their texts, sorted by topic */
     size_t subscription_count;
+    uint32_t cohort;                /* of the subscriptions */
     uint64_t beat;                  /* number of the heartbeat that named it last */
     struct membership *client_next; /* the client's others */
     struct membership *prev, *next; /* the group's others */
@@ -103,7 +104,35 @@ bool members_same_topics(const struct membership *membership,
                          const struct member_subscription *other, size_t count);
 bool members_same_subscription(const struct member_subscription *a,
                                const struct member_subscription *b);
-/* Ids of a group as one sorted block, NULL: no memory or no member. @locks holds:BROKER_MEMBERS */
-const char **members_ids(const struct member_group *group, size_t *count);
+/* Ids of a group, or of a cohort of it (0: all), as one sorted block, NULL: no memory or no member
+ * in the group. @locks holds:BROKER_MEMBERS */
+const char **members_ids(const struct member_group *group, uint32_t cohort, size_t *count);
+
+/* ---- members_guard.c; @locks holds:BROKER_MEMBERS where they take a group ---- */
+
+const char *member_normal(const struct member_subscription *subscription);
+bool members_ask_alike(const struct member_subscription *a, const struct member_subscription *b);
+/* Of a sorted list. */
+uint32_t members_cohort_of(const struct member_subscription *subscriptions, size_t count);
+/* Whether a member of the group but `self` (may be NULL) subscribes differently. */
+bool members_find_conflict(const struct member_group *group, const struct membership *self,
+                           const struct member_subscription *own, size_t count,
+                           struct member_conflict *out);
+
+/* ---- members_report.c: what is told after the lock was released ---- */
+
+struct member_report;
+/* NULL: without memory the report is lost, nothing else. */
+enum report_kind { REPORT_LEFT, REPORT_EXPRESSION, REPORT_JOINED, REPORT_DIFFER };
+struct member_report *member_report_add(struct member_report **list, enum report_kind kind,
+                                        const char *group, const char *client, const char *topic,
+                                        const char *before, const char *after);
+void member_report_joined(struct member_report **list, const struct member_consumer *consumer,
+                          const char *client);
+void member_report_differ(struct member_report **list, const char *group, const char *client,
+                          const struct member_conflict *conflict);
+/* Tells and frees. @locks none */
+void member_reports_tell(struct members *members, struct member_report *list);
+void member_reports_free(struct member_report *list);
 
 #endif

@@ -32,7 +32,8 @@ struct member_subscription *members_copy_subscriptions(const struct member_consu
     size_t n = consumer->subscription_count;
     size_t size = n * sizeof consumer->subscriptions[0] + 1;
     for (size_t i = 0; i < n; i++)
-        size += strlen(consumer->subscriptions[i].expression) + 1;
+        size += strlen(consumer->subscriptions[i].expression) + 1 +
+                strlen(member_normal(&consumer->subscriptions[i])) + 1;
     struct member_subscription *copy = malloc(size);
     if (!copy)
         return NULL;
@@ -42,6 +43,10 @@ struct member_subscription *members_copy_subscriptions(const struct member_consu
         copy[i] = consumer->subscriptions[i];
         memcpy(text, consumer->subscriptions[i].expression, len);
         copy[i].expression = text;
+        text += len;
+        len = strlen(member_normal(&consumer->subscriptions[i])) + 1;
+        memcpy(text, member_normal(&consumer->subscriptions[i]), len);
+        copy[i].normal = text;
         text += len;
     }
     qsort(copy, n, sizeof *copy, compare_topics);
@@ -96,7 +101,7 @@ static int compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-const char **members_ids(const struct member_group *group, size_t *count)
+const char **members_ids(const struct member_group *group, uint32_t cohort, size_t *count)
 {
     size_t n = group->member_count;
     size_t size = n * sizeof(char *);
@@ -112,28 +117,20 @@ const char **members_ids(const struct member_group *group, size_t *count)
     char *text = (char *)(ids + n);
     DL_FOREACH (group->members, m) {
         size_t len = strlen(m->client->id) + 1;
+        if (cohort && m->cohort != cohort)
+            continue;
         memcpy(text, m->client->id, len);
         ids[(*count)++] = text;
         text += len;
     }
-    qsort(ids, n, sizeof *ids, compare_strings);
+    qsort(ids, *count, sizeof *ids, compare_strings);
     return ids;
 }
 
 enum tern_code members_of(struct members *members, const char *group, const char ***ids,
                           size_t *count)
 {
-    *ids = NULL;
-    *count = 0;
-    bool some = false;
-    lock_acquire(&members->lock);
-    const struct member_group *found = members_group(members, group);
-    if (found) {
-        some = found->member_count > 0;
-        *ids = members_ids(found, count);
-    }
-    lock_release(&members->lock);
-    return some && !*ids ? TERN_NO_MEMORY : TERN_OK;
+    return members_of_cohort(members, group, 0, ids, count);
 }
 
 /* The client's subscription, or with an empty id the newest of any member. @locks holds */
@@ -187,7 +184,7 @@ static size_t text_bytes(const struct membership *m)
     size_t size =
         strlen(m->client->id) + strlen(m->client->language) + strlen(m->client->version) + 3;
     for (size_t i = 0; i < m->subscription_count; i++)
-        size += strlen(m->subscriptions[i].expression) + 1;
+        size += strlen(m->subscriptions[i].expression) + 1 + strlen(m->subscriptions[i].normal) + 1;
     return size;
 }
 
@@ -219,6 +216,7 @@ static void fill_info(struct member_info *info, const struct membership *m, int6
     for (size_t i = 0; i < m->subscription_count; i++) {
         (*subscriptions)[i] = m->subscriptions[i];
         (*subscriptions)[i].expression = put_text(text, m->subscriptions[i].expression);
+        (*subscriptions)[i].normal = put_text(text, m->subscriptions[i].normal);
     }
     *subscriptions += m->subscription_count;
 }

@@ -105,6 +105,7 @@ bool groups_to_wire(struct arena *arena, const struct group_config *rows, size_t
         wire->broker_id = rows[i].broker_id;
         wire->which_broker_when_consume_slowly = rows[i].which_broker_when_slow;
         wire->notify_members_changed = rows[i].notify_members_changed;
+        wire->subscription_consistency = rows[i].consistency;
         out->groups[i] = wire;
         *size_bytes += tern__wire__group_config__get_packed_size(wire) + ROW_OVERHEAD_BYTES;
     }
@@ -261,6 +262,7 @@ enum tern_code groups_from_wire(const Tern__Wire__HaTables *wire, struct group_c
         rows[i].broker_id = from->broker_id;
         rows[i].which_broker_when_slow = from->which_broker_when_consume_slowly;
         rows[i].notify_members_changed = from->notify_members_changed;
+        rows[i].consistency = from->subscription_consistency;
     }
     if (code)
         free(rows);

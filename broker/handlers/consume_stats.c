@@ -16,6 +16,7 @@
 
 #include "base/arena.h"
 #include "broker/admin_lane.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 
 enum { ROWS_MAX = 200000, ANSWER_BUDGET_BYTES = 256 << 20 };
@@ -106,6 +107,20 @@ static int compare_pairs(const void *a, const void *b)
     return order ? order : strcmp(left->topic, right->topic);
 }
 
+/* An isolated group's progress is its cohorts'. */
+static enum tern_code add_cohorts(struct stats *stats, const char *group)
+{
+    cohort_name *names = NULL;
+    size_t count = 0;
+    enum tern_code code = TERN_OK;
+    if (guard_isolates(stats->broker, group))
+        code = guard_cohorts(stats->broker, group, &names, &count);
+    for (size_t i = 0; !code && i < count; i++)
+        code = offsets_each(stats->broker->offsets, names[i], stats->only_topic, on_offset, stats);
+    free(names);
+    return code;
+}
+
 /* group NULL: all that have progress or members. */
 static enum tern_code collect(struct stats *stats, const char *group)
 {
@@ -115,6 +130,9 @@ static enum tern_code collect(struct stats *stats, const char *group)
         return code;
     if (group) {
         add_members_topics(stats, group);
+        code = add_cohorts(stats, group);
+        if (code)
+            return code;
     } else {
         const char **groups;
         size_t count;

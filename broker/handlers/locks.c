@@ -12,6 +12,7 @@
  * Threads: the transport's. Failure modes: a full table leaves queues out, with a warning.
  */
 #include "base/log.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 #include "broker/queue_locks.h"
 
@@ -21,7 +22,8 @@ enum { QUEUES_MAX = 10000 };
 struct lock_request {
     struct broker *broker;
     struct rpc_request *request;
-    const char *group, *client;
+    struct group_view group;
+    const char *client;
     Tern__Wire__QueueClaim *const *claims; /* NULL: none */
     const char *topic;
     struct topic_config config;
@@ -66,11 +68,14 @@ static enum tern_code begin(struct broker *broker, struct rpc_request *request,
                             Tern__Wire__QueueClaim *const *claims, size_t claim_count,
                             struct lock_request *out, struct tern_error *err)
 {
+    const char *name;
     *out = (struct lock_request){
         .broker = broker, .request = request, .claims = claim_count ? claims : NULL};
     enum tern_code code = take_client(request, &out->client, err);
     if (!code)
-        code = take_group(request, group, &out->group, err);
+        code = take_group(request, group, &name, err);
+    if (!code)
+        code = guard_view(broker, name, out->client, &out->group, err);
     if (!code)
         code = check_queues(queues, count, err);
     return code ? code : check_claims(claims, claim_count, count, err);
@@ -164,7 +169,7 @@ static void lock_one(struct lock_request *lock, size_t index, Tern__Wire__Messag
         answer_refused(answer, index, TERN__WIRE__LOCK_REFUSAL__LOCK_NO_QUEUE, 0);
         return;
     }
-    switch (queue_locks_claim(lock->broker->locks, lock->group, lock->topic, queue->queue_id,
+    switch (queue_locks_claim(lock->broker->locks, lock->group.name, lock->topic, queue->queue_id,
                               lock->client, grant_new, claim_of(lock, index, &room), &said)) {
     case QUEUE_LOCKED:
         answer_locked(answer, queue, &said);
@@ -203,7 +208,7 @@ void handle_lock_queues(struct broker *broker, struct rpc_request *request)
         queue_locks_tell(broker->locks);
     if (answer.full)
         log_warn(broker->env.log, "queue_locks_full", "group=%s client=%s left_out=%zu limit=%d",
-                 lock.group, lock.client, answer.full, (int)QUEUE_LOCKS_MAX);
+                 lock.group.name, lock.client, answer.full, (int)QUEUE_LOCKS_MAX);
     response.body_case = TERN__WIRE__RESPONSE__BODY_LOCK_QUEUES;
     response.lock_queues = &answer.body;
     reply_bounded(broker, request, &response, "lock fewer queues at once");
@@ -223,8 +228,9 @@ void handle_unlock_queues(struct broker *broker, struct rpc_request *request)
     }
     for (size_t i = 0; i < wanted->n_queues; i++)
         if (take_queue(&lock, wanted->queues[i]))
-            queue_locks_release(broker->locks, lock.group, lock.topic, wanted->queues[i]->queue_id,
-                                lock.client, claim_of(&lock, i, &room));
+            queue_locks_release(broker->locks, lock.group.name, lock.topic,
+                                wanted->queues[i]->queue_id, lock.client,
+                                claim_of(&lock, i, &room));
     queue_locks_tell(broker->locks);
     rpc_reply_ok(request);
 }

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/subscription.h"
 #include "broker/admin_lane.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 #include "broker/retry.h"
 #include "broker/subscription_cache.h"
@@ -51,12 +52,22 @@ enum tern_code broker_compile(struct broker *broker, const char *type, const cha
     return subscription_cache_get(broker->subscriptions, kind, expression, out, err);
 }
 
-static enum tern_code check_expression(struct broker *broker, const char *group, const char *topic,
-                                       const char *type, const char *expression,
+/* *normal (may be NULL): its normal form, in the request's memory. */
+static enum tern_code check_expression(struct broker *broker, struct rpc_request *request,
+                                       const char *group, const char *topic, const char *type,
+                                       const char *expression, const char **normal,
                                        struct tern_error *err)
 {
     struct subscription *subscription = NULL;
     enum tern_code code = broker_compile(broker, type, expression, &subscription, err);
+    if (!code && normal) {
+        const char *text = subscription ? subscription_normal(subscription) : "*";
+        size_t size = strlen(text) + 1;
+        char *copy = rpc_request_alloc(request, size);
+        *normal = copy ? memcpy(copy, text, size) : NULL;
+        if (!copy)
+            code = error_set(err, TERN_NO_MEMORY, "no memory for the subscription");
+    }
     subscription_free(subscription);
     return code ? error_prefix(err, code, "group %s, topic %s", group, topic) : TERN_OK;
 }
@@ -73,8 +84,9 @@ void handle_check_subscription(struct broker *broker, struct rpc_request *reques
     if (!code)
         code = take_topic(request, &wanted->subscription->topic, &topic, &err);
     if (!code)
-        code = check_expression(broker, group, topic, wanted->subscription->expression_type,
-                                wanted->subscription->expression, &err);
+        code =
+            check_expression(broker, request, group, topic, wanted->subscription->expression_type,
+                             wanted->subscription->expression, NULL, &err);
     if (code)
         rpc_reply_failure(request, code, &err);
     else
@@ -91,7 +103,8 @@ static enum tern_code take_subscription(struct broker *broker, struct rpc_reques
     enum tern_code code = take_topic(request, &wire->topic, &topic, err);
     if (code)
         return error_prefix(err, code, "group %s", group);
-    code = check_expression(broker, group, topic, wire->expression_type, wire->expression, err);
+    code = check_expression(broker, request, group, topic, wire->expression_type, wire->expression,
+                            &out->normal, err);
     if (code)
         return code;
     memcpy(out->topic, topic, strlen(topic) + 1);
@@ -139,7 +152,8 @@ static enum tern_code take_consumer(struct broker *broker, struct rpc_request *r
 
 /* The heartbeat as the member table takes it, in the request's memory. */
 static enum tern_code take_heartbeat(struct broker *broker, struct rpc_request *request,
-                                     struct member_heartbeat *out, struct tern_error *err)
+                                     struct member_heartbeat *out, struct member_consumer **made,
+                                     struct tern_error *err)
 {
     const Tern__Wire__HeartbeatRequest *wire = request->header->heartbeat;
     enum tern_code code = take_client(request, &out->client_id, err);
@@ -170,7 +184,7 @@ static enum tern_code take_heartbeat(struct broker *broker, struct rpc_request *
     out->producer_group_count = wire->n_producer_groups;
     out->checked_groups = checked;
     out->checked_group_count = wire->n_checked_groups;
-    out->consumers = consumers;
+    out->consumers = *made = consumers;
     out->consumer_count = wire->n_consumers;
     return code;
 }
@@ -184,25 +198,76 @@ static enum tern_code want_retry_topic(struct broker *broker, const struct group
     return retry_topic_want(broker, group, RETRY_AGAIN, made, err);
 }
 
-static enum tern_code want_groups(struct broker *broker, const struct member_heartbeat *heartbeat,
+/* What the group's setting makes of members that differ. */
+static enum tern_code set_consistency(struct rpc_request *request, struct member_consumer *consumer,
+                                      const struct group_config *config, struct tern_error *err)
+{
+    consumer->isolated = config->consistency == CONSISTENCY_ISOLATE;
+    consumer->conflict = NULL;
+    if (config->consistency != CONSISTENCY_REFUSE)
+        return TERN_OK;
+    consumer->conflict = rpc_request_alloc(request, sizeof *consumer->conflict);
+    if (!consumer->conflict)
+        return error_set(err, TERN_NO_MEMORY, "no memory for the heartbeat");
+    consumer->conflict->found = false;
+    return TERN_OK;
+}
+
+static enum tern_code want_groups(struct broker *broker, struct rpc_request *request,
+                                  struct member_consumer *consumers, size_t count,
                                   struct tern_error *err)
 {
     bool made = false;
     enum tern_code code = TERN_OK;
-    for (size_t i = 0; !code && i < heartbeat->consumer_count; i++) {
+    for (size_t i = 0; !code && i < count; i++) {
         struct group_config config;
-        const char *group = heartbeat->consumers[i].group;
+        const char *group = consumers[i].group;
         code = groups_find_or_create(broker->groups, group, strlen(group), &config, err);
         if (!code && broker->config.role != ROLE_SLAVE)
             code = want_retry_topic(broker, &config, &made, err);
+        if (!code)
+            code = set_consistency(request, &consumers[i], &config, err);
     }
     if (made || groups_dirty(broker->groups))
         admin_lane_poke(broker->admin);
     return code;
 }
 
-static void answer_heartbeat(struct rpc_request *request)
+/* Groups that left the client out, with why; the answer's code and remark are the first one's. */
+static enum tern_code add_refused(struct broker *broker, struct rpc_request *request,
+                                  const struct member_heartbeat *heartbeat,
+                                  Tern__Wire__HeartbeatResponse *body, struct tern_error *first)
 {
+    enum tern_code code = TERN_OK;
+    size_t n = heartbeat->consumer_count;
+    body->refused = rpc_request_alloc(request, (n + 1) * sizeof body->refused[0]);
+    for (size_t i = 0; body->refused && i < n; i++) {
+        const struct member_consumer *consumer = &heartbeat->consumers[i];
+        Tern__Wire__RefusedGroup *refused;
+        struct tern_error *err;
+        if (!consumer->conflict || !consumer->conflict->found)
+            continue;
+        refused = rpc_request_alloc(request, sizeof *refused);
+        err = rpc_request_alloc(request, sizeof *err);
+        if (!refused || !err)
+            continue;
+        code = guard_refusal(consumer->group, heartbeat->client_id, consumer->conflict, err);
+        counter_add(&broker->subscription_differences, 1);
+        log_warn(broker->env.log, "member_refused", "cause=\"%s\"", err->text);
+        tern__wire__refused_group__init(refused);
+        refused->group = frame_bytes(consumer->group, strlen(consumer->group));
+        refused->reason = err->text;
+        if (!body->n_refused)
+            *first = *err;
+        body->refused[body->n_refused++] = refused;
+    }
+    return code;
+}
+
+static void answer_heartbeat(struct broker *broker, struct rpc_request *request,
+                             const struct member_heartbeat *heartbeat)
+{
+    struct tern_error first = {.text = ""};
     const struct host *remote = &request->peer.remote;
     Tern__Wire__Address address = TERN__WIRE__ADDRESS__INIT;
     Tern__Wire__HeartbeatResponse body = TERN__WIRE__HEARTBEAT_RESPONSE__INIT;
@@ -210,6 +275,11 @@ static void answer_heartbeat(struct rpc_request *request)
     address.ip = frame_bytes((const char *)remote->ip, remote->v6 ? 16 : 4);
     address.port = remote->port;
     body.seen_as = &address;
+    enum tern_code code = add_refused(broker, request, heartbeat, &body, &first);
+    if (code) {
+        response.code = wire_code_of(code);
+        response.remark = first.text;
+    }
     response.body_case = TERN__WIRE__RESPONSE__BODY_HEARTBEAT;
     response.heartbeat = &body;
     rpc_reply(request, &response, 0);
@@ -219,15 +289,16 @@ void handle_heartbeat(struct broker *broker, struct rpc_request *request)
 {
     struct tern_error err = {.text = ""};
     struct member_heartbeat heartbeat = {.client_id = NULL};
-    enum tern_code code = take_heartbeat(broker, request, &heartbeat, &err);
+    struct member_consumer *consumers = NULL;
+    enum tern_code code = take_heartbeat(broker, request, &heartbeat, &consumers, &err);
     if (!code)
-        code = want_groups(broker, &heartbeat, &err);
+        code = want_groups(broker, request, consumers, heartbeat.consumer_count, &err);
     if (!code)
         code = members_heartbeat(broker->members, &heartbeat, &err);
     if (code)
         rpc_reply_failure(request, code, &err);
     else
-        answer_heartbeat(request);
+        answer_heartbeat(broker, request, &heartbeat);
 }
 
 void handle_unregister_client(struct broker *broker, struct rpc_request *request)
@@ -252,6 +323,22 @@ void handle_unregister_client(struct broker *broker, struct rpc_request *request
 
 /* ---- asking ---- */
 
+/* Who shares the group's queues with the asker: of an isolated group its cohort, nobody when it is
+ * no member (yet). */
+static enum tern_code sharing_members(struct broker *broker, struct rpc_request *request,
+                                      const char *group, const char ***ids, size_t *count)
+{
+    struct group_view view;
+    const char *client = frame_text(rpc_request_arena(request), &request->header->client_id);
+    *ids = NULL;
+    *count = 0;
+    if (!client)
+        return TERN_NO_MEMORY;
+    if (guard_view(broker, group, client, &view, NULL) != TERN_OK)
+        return TERN_OK;
+    return members_of_cohort(broker->members, group, view.cohort, ids, count);
+}
+
 void handle_members(struct broker *broker, struct rpc_request *request)
 {
     Tern__Wire__MembersResponse body = TERN__WIRE__MEMBERS_RESPONSE__INIT;
@@ -262,7 +349,7 @@ void handle_members(struct broker *broker, struct rpc_request *request)
     const char *group;
     enum tern_code code = take_group(request, &request->header->members->group, &group, &err);
     if (!code)
-        code = members_of(broker->members, group, &ids, &count);
+        code = sharing_members(broker, request, group, &ids, &count);
     if (!code) {
         body.client_ids = rpc_request_alloc(request, (count + 1) * sizeof body.client_ids[0]);
         if (!body.client_ids)

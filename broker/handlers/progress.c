@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "broker/ack_wait.h"
 #include "broker/admin_lane.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 #include "broker/handlers/progress.h"
 #include "broker/set_tables.h"
@@ -60,6 +61,26 @@ static enum tern_code check_known(struct broker *broker, bool decided, bool foun
                      broker->config.broker_name, broker->config.broker_id);
 }
 
+static enum tern_code take_view(struct broker *broker, struct rpc_request *request,
+                                const char *group, struct group_view *view, struct tern_error *err)
+{
+    const char *client = frame_text(rpc_request_arena(request), &request->header->client_id);
+    if (!client)
+        return error_set(err, TERN_NO_MEMORY, "no memory for the request");
+    return guard_view(broker, group, client, view, err);
+}
+
+/* A cohort without progress begins where its group stood. */
+static bool query(struct broker *broker, const char *group, const struct group_view *view,
+                  const char *topic, int32_t queue_id, int64_t *offset, struct offset_version *held)
+{
+    struct offset_version of_group;
+    if (offsets_query(broker->offsets, view->name, topic, queue_id, offset, held))
+        return true;
+    return view->cohort &&
+           offsets_query(broker->offsets, group, topic, queue_id, offset, &of_group);
+}
+
 void handle_query_offset(struct broker *broker, struct rpc_request *request)
 {
     const Tern__Wire__QueryOffsetRequest *wanted = request->header->query_offset;
@@ -71,7 +92,10 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
     struct offset_version held = {0, 0};
     const char *group;
     const char *topic;
+    struct group_view view;
     enum tern_code code = take_group(request, &wanted->group, &group, &err);
+    if (!code)
+        code = take_view(broker, request, group, &view, &err);
     if (!code)
         code = take_topic(request, &wanted->topic, &topic, &err);
     if (!code)
@@ -82,7 +106,7 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
     bool decided = decides(broker);
     bool found = false;
     if (!code)
-        found = offsets_query(broker->offsets, group, topic, wanted->queue_id, &body.offset, &held);
+        found = query(broker, group, &view, topic, wanted->queue_id, &body.offset, &held);
     if (!code)
         code = check_known(broker, decided, found, &err);
     if (code) {
@@ -97,6 +121,7 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
     }
     version.epoch = held.epoch;
     version.counter = held.counter;
+    version.cohort = view.cohort;
     body.version = &version;
     response.body_case = TERN__WIRE__RESPONSE__BODY_QUERY_OFFSET;
     response.query_offset = &body;
@@ -110,6 +135,7 @@ struct commits {
     struct ack_entry entry; /* first */
     struct broker *broker;
     struct rpc_request *request;
+    struct group_view view;
     Tern__Wire__CommitOffset **refused; /* room for all */
     size_t refused_count;
     enum tern_code code; /* of the first that was left out */
@@ -151,6 +177,7 @@ static enum tern_code refuse(struct commits *commits, struct rpc_request *reques
     out->commit.offset = held;
     out->version.epoch = version.epoch;
     out->version.counter = version.counter;
+    out->version.cohort = commits->view.cohort;
     out->commit.version = &out->version;
     commits->refused[commits->refused_count++] = &out->commit;
     return TERN_OK;
@@ -166,13 +193,14 @@ static bool beyond_end(struct broker *broker, const char *topic, int32_t queue_i
 }
 
 static enum tern_code commit_one(struct broker *broker, struct rpc_request *request,
-                                 const char *group, const Tern__Wire__CommitOffset *commit,
-                                 struct commits *commits, struct tern_error *err)
+                                 const Tern__Wire__CommitOffset *commit, struct commits *commits,
+                                 struct tern_error *err)
 {
     const char *topic;
     struct topic_config config;
     struct offset_version version = version_from_wire(commit->version);
     struct offset_version held_version = {0, 0};
+    const char *group = commits->view.name;
     int64_t held = -1;
     int64_t max;
     enum tern_code code = take_topic(request, &commit->topic, &topic, err);
@@ -183,6 +211,8 @@ static enum tern_code commit_one(struct broker *broker, struct rpc_request *requ
     if (code)
         return code;
     offsets_query(broker->offsets, group, topic, commit->queue_id, &held, &held_version);
+    if ((commit->version ? commit->version->cohort : 0) != commits->view.cohort)
+        return refuse(commits, request, commit, held, held_version); /* what another one got */
     if (offset_version_compare(version, held_version) >= 0 &&
         beyond_end(broker, topic, commit->queue_id, commit->offset, &max))
         return error_set(err, TERN_INVALID,
@@ -288,12 +318,16 @@ void handle_commit_offset(struct broker *broker, struct rpc_request *request)
     struct commits *commits = rpc_request_alloc(request, sizeof *commits);
     struct tern_error err = {.text = ""};
     const char *group;
+    struct group_view view;
     enum tern_code code = check_commits(broker, request, &group, &err);
+    if (!code)
+        code = take_view(broker, request, group, &view, &err);
     if (!code && commits) {
         *commits =
             (struct commits){.entry = {.done = on_commits_seen},
                              .broker = broker,
                              .request = request,
+                             .view = view,
                              .refused = rpc_request_alloc(
                                  request, (wanted->n_commits + 1) * sizeof(commits->refused[0]))};
     }
@@ -306,7 +340,7 @@ void handle_commit_offset(struct broker *broker, struct rpc_request *request)
     if (groups_dirty(broker->groups))
         admin_lane_poke(broker->admin);
     for (size_t i = 0; i < wanted->n_commits; i++) {
-        code = commit_one(broker, request, group, wanted->commits[i], commits, &err);
+        code = commit_one(broker, request, wanted->commits[i], commits, &err);
         if (code && !commits->code) {
             commits->code = code;
             commits->err = err;
@@ -447,6 +481,21 @@ static enum tern_code reset_plan(struct reset *reset, struct tern_error *err)
     return TERN_OK;
 }
 
+/* An isolated group's cohorts go where the group goes. */
+static enum tern_code reset_cohorts(struct reset *reset, const Tern__Wire__ResetQueue *queue)
+{
+    cohort_name *names = NULL;
+    size_t count = 0;
+    enum tern_code code = TERN_OK;
+    if (guard_isolates(reset->broker, reset->group))
+        code = guard_cohorts(reset->broker, reset->group, &names, &count);
+    for (size_t i = 0; !code && i < count; i++)
+        code = offsets_reset(reset->broker->offsets, names[i], reset->topic, queue->queue_id,
+                             queue->new_offset);
+    free(names);
+    return code;
+}
+
 void progress_tell_members(struct broker *broker, const char *group, const char *topic)
 {
     const char **ids;
@@ -468,6 +517,8 @@ static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)
         const Tern__Wire__ResetQueue *queue = &reset->queues[i];
         code = offsets_reset(broker->offsets, reset->group, reset->topic, queue->queue_id,
                              queue->new_offset);
+        if (!code)
+            code = reset_cohorts(reset, queue);
         if (code)
             error_set(err, code, "queue %" PRId32 " of topic %s: the table of offsets is full",
                       queue->queue_id, reset->topic);

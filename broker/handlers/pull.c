@@ -111,7 +111,7 @@ static void answer(struct pull *pull, enum tern_code code, const struct store_ge
     response.body_case = TERN__WIRE__RESPONSE__BODY_PULL;
     response.pull = &body;
     if (result->scanned)
-        pull_stats_add(pull->broker->pull_stats, pull->group, pull->topic,
+        pull_stats_add(pull->broker->pull_stats, pull->view.name, pull->topic,
                        pull->request->header->pull->queue_id, pull->client_id,
                        pull->subscription ? subscription_text(pull->subscription) : "*",
                        result->scanned, result->count, result->scanned - result->count);
@@ -128,6 +128,7 @@ static void answer_version(struct pull *pull, struct offset_version version, int
 
     held.epoch = version.epoch;
     held.counter = version.counter;
+    held.cohort = pull->view.cohort;
     body.offset_version = &held;
     body.committed_offset = offset;
     body.next_offset = offset;
@@ -182,14 +183,15 @@ static bool take_progress(struct pull *pull)
 
     if (!wanted->has_commit && !wanted->offset_version)
         return true;
-    bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
-                               &held, &held_version);
+    bool known = offsets_query(pull->broker->offsets, pull->view.name, pull->topic,
+                               wanted->queue_id, &held, &held_version);
     store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
     if (offset_version_compare(version, held_version) < 0) {
         /* What was finished just before a recovery still counts as far as it was recovered. */
         if (known && wanted->has_commit && wanted->commit_offset >= 0)
-            (void)offsets_commit(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
-                                 wanted->commit_offset, version, &held, &held_version);
+            (void)offsets_commit(pull->broker->offsets, pull->view.name, pull->topic,
+                                 wanted->queue_id, wanted->commit_offset, version, &held,
+                                 &held_version);
         answer_newer(pull, held_version, known, known ? held : min);
         return false;
     }
@@ -203,7 +205,7 @@ static bool take_progress(struct pull *pull)
                  pull->topic, wanted->queue_id, wanted->commit_offset, max);
         return true;
     }
-    if (offsets_commit(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
+    if (offsets_commit(pull->broker->offsets, pull->view.name, pull->topic, wanted->queue_id,
                        wanted->commit_offset, version, &held, &held_version) != OFFSETS_VERSION_OLD)
         return true;
     answer_version(pull, held_version, held);
@@ -341,8 +343,8 @@ static bool version_stands(struct pull *pull)
 
     if (!wanted->offset_version)
         return true;
-    bool known = offsets_query(pull->broker->offsets, pull->group, pull->topic, wanted->queue_id,
-                               &held, &held_version);
+    bool known = offsets_query(pull->broker->offsets, pull->view.name, pull->topic,
+                               wanted->queue_id, &held, &held_version);
     struct offset_version version = version_from_wire(wanted->offset_version);
     if (offset_version_compare(version, held_version) >= 0)
         return true;
@@ -448,6 +450,6 @@ void handle_pull(struct broker *broker, struct rpc_request *request)
         pull_refuse(pull, TERN_NO_MEMORY, "no memory for the pull");
         return;
     }
-    if (pull_check_subscription(pull) && take_progress(pull))
+    if (pull_check_view(pull) && pull_check_subscription(pull) && take_progress(pull))
         run(pull, true);
 }

@@ -162,6 +162,47 @@ static bool check_membership(struct pull *pull)
     return ok;
 }
 
+/* A group that refuses differing members refuses their pulls, too. */
+static bool check_alike(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct member_subscription own = {.expression = "*", .normal = "*"};
+    struct member_conflict conflict;
+    struct tern_error err = {.text = ""};
+    if (pull->group_config.consistency != CONSISTENCY_REFUSE)
+        return true;
+    enum subscription_type type = SUBSCRIPTION_TAG;
+    if (pull->subscription) {
+        type = subscription_type(pull->subscription);
+        own.expression = wanted->expression;
+        own.normal = subscription_normal(pull->subscription);
+    }
+    snprintf(own.topic, sizeof own.topic, "%s", pull->topic);
+    snprintf(own.expression_type, sizeof own.expression_type, "%s", subscription_type_name(type));
+    if (!members_pull_differs(pull->broker->members, pull->group, pull->client_id, &own, &conflict))
+        return true;
+    enum tern_code code = guard_refusal(pull->group, pull->client_id, &conflict, &err);
+    pull_refuse(pull, code, "%s", err.text);
+    return false;
+}
+
+bool pull_check_view(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct tern_error err = {.text = ""};
+    enum tern_code code = guard_view(pull->broker, pull->group, pull->client_id, &pull->view, &err);
+    if (code && (wanted->has_commit || wanted->offset_version))
+        pull_refuse(pull, code, "%s", err.text);
+    else if ((wanted->offset_version ? wanted->offset_version->cohort : pull->view.cohort) !=
+             pull->view.cohort)
+        pull_refuse(pull, TERN_OFFSET_VERSION_OLD,
+                    "group %s: what this client read last was another cohort's: ask where to begin",
+                    pull->group);
+    else
+        return true; /* who names no progress may read without being known */
+    return false;
+}
+
 bool pull_check_subscription(struct pull *pull)
 {
     const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
@@ -173,7 +214,8 @@ bool pull_check_subscription(struct pull *pull)
     }
     if (wanted->has_subscription)
         return check_model(pull) &&
-               parse_expression(pull, wanted->expression_type, wanted->expression);
+               parse_expression(pull, wanted->expression_type, wanted->expression) &&
+               check_alike(pull);
     return check_membership(pull);
 }
 

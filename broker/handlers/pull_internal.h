@@ -3,6 +3,7 @@
 #define BROKER_HANDLERS_PULL_INTERNAL_H
 
 #include "base/subscription.h"
+#include "broker/guard.h"
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
 
@@ -11,6 +12,7 @@ struct pull {
     struct broker *broker;
     struct rpc_request *request;
     const char *group, *topic, *client_id;
+    struct group_view view; /* whose progress it moves */
     struct group_config group_config;
     struct subscription *subscription; /* a reference; NULL: all */
     struct store_filter filter;
@@ -27,6 +29,8 @@ void pull_refuse(struct pull *pull, enum tern_code code, const char *fmt, ...) P
 
 /* Of the request's raw names, and fills group_config. */
 MUST_CHECK bool pull_check_names(struct pull *pull);
+/* After the names were taken; fills view. */
+MUST_CHECK bool pull_check_view(struct pull *pull);
 /* After the names were taken; fills subscription. */
 MUST_CHECK bool pull_check_subscription(struct pull *pull);
 

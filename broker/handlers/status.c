@@ -226,6 +226,10 @@ static void add_broker(struct entries *entries, struct broker *broker)
     add_number(entries, "clients", members_count(broker->members));
     add_number(entries, "connections", rpc_server_peers(broker->server));
     add_number(entries, "pendingRequests", rpc_server_pending(broker->server));
+    add_number(entries, "groupsSubscribingDifferently", members_differing_groups(broker->members));
+    add_number(entries, "subscriptionDifferences",
+               (int64_t)counter_get(&broker->subscription_differences));
+    add_number(entries, "subscriptionChanges", (int64_t)counter_get(&broker->expression_changes));
     add_number(entries, "parkedPulls", long_poll_parked(broker->polls));
     add_number(entries, "parkedEventWaits", events_parked(broker->events));
     add_number(entries, "sendsWaiting", ack_wait_count(broker->acks));

@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "broker/admin_lane.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 
 /* ---- topics ---- */
@@ -167,6 +168,7 @@ static enum tern_code apply_update_group(struct broker *broker, struct rpc_reque
     config.broker_id = wire->broker_id;
     config.which_broker_when_slow = wire->which_broker_when_consume_slowly;
     config.notify_members_changed = wire->notify_members_changed;
+    config.consistency = wire->subscription_consistency;
     code = groups_put(broker->groups, &config, err);
     if (!code)
         log_info(broker->env.log, "group_updated", "group=%s consume=%d retry_max=%" PRId32, name,
@@ -179,33 +181,60 @@ void handle_update_group(struct broker *broker, struct rpc_request *request)
     admin_lane_submit(broker->admin, request, apply_update_group, NULL);
 }
 
+/* In the request's memory, from apply to settle. */
+struct doomed_group {
+    const char *name;
+    bool isolated; /* it may have cohorts */
+};
+
+/* Forgets the progress of a deleted group and of its cohorts. */
+static enum tern_code remove_progress(struct broker *broker, const struct doomed_group *doomed,
+                                      struct tern_error *err)
+{
+    cohort_name *names = NULL;
+    size_t count = 0;
+    enum tern_code code = TERN_OK;
+    if (doomed->isolated)
+        code = guard_cohorts(broker, doomed->name, &names, &count);
+    if (code)
+        return error_set(err, code, "looking for the cohorts of group %s", doomed->name);
+    offsets_remove_group(broker->offsets, doomed->name);
+    for (size_t i = 0; i < count; i++)
+        offsets_remove_group(broker->offsets, names[i]);
+    free(names);
+    return offsets_persist(broker->offsets, err);
+}
+
 /* @thread lane */
 static enum tern_code apply_delete_group(struct broker *broker, struct rpc_request *request,
                                          struct tern_error *err)
 {
     const char *name;
+    struct doomed_group *doomed = rpc_request_alloc(request, sizeof *doomed);
     enum tern_code code = check_master(broker, err);
     if (!code)
         code = take_group(request, &request->header->delete_group->group, &name, err);
-    if (!code)
-        code = groups_remove(broker->groups, name, strlen(name), err);
-    if (!code)
-        request->user = (void *)(uintptr_t)name;
-    return code;
+    if (!code && !doomed)
+        code = error_set(err, TERN_NO_MEMORY, "no memory for the request");
+    if (code)
+        return code;
+    *doomed = (struct doomed_group){.name = name, .isolated = guard_isolates(broker, name)};
+    request->user = doomed;
+    return groups_remove(broker->groups, name, strlen(name), err);
 }
 
 /* @thread lane */
 static enum tern_code settle_delete_group(struct broker *broker, struct rpc_request *request,
                                           struct tern_error *err)
 {
-    const char *name = request->user;
+    const struct doomed_group *doomed = request->user;
+    const char *name = doomed->name;
     bool remove_offsets = request->header->delete_group->remove_offsets;
     log_info(broker->env.log, "group_deleted", "group=%s remove_offsets=%d", name, remove_offsets);
     pull_stats_forget_group(broker->pull_stats, name);
     if (!remove_offsets)
         return TERN_OK;
-    offsets_remove_group(broker->offsets, name);
-    enum tern_code code = offsets_persist(broker->offsets, err);
+    enum tern_code code = remove_progress(broker, doomed, err);
     if (code)
         error_prefix(err, code,
                      "group %s is deleted, but its progress is not yet removed from the disk",
@@ -230,6 +259,7 @@ static void fill_group(Tern__Wire__GroupConfig *out, const struct group_config *
     out->broker_id = config->broker_id;
     out->which_broker_when_consume_slowly = config->which_broker_when_slow;
     out->notify_members_changed = config->notify_members_changed;
+    out->subscription_consistency = config->consistency;
 }
 
 /* @thread lane */

@@ -1,7 +1,7 @@
 # bash completion for mqadmin, printed by: mqadmin --completion
 _mqadmin() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options=
-    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic dlqList dlqRedrive exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey queryMsgTraceById rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
+    local commands="addWritePerm allocateMQ brokerConsumeStats brokerStatus cancelMessage checkMsgSendRT cleanExpiredCQ cleanUnusedTopic cloneGroupOffset clusterList clusterRT consumeMessage consumerConnection consumerProgress consumerStatus deleteExpiredCommitLog deleteKvConfig deleteSubGroup deleteTopic dlqList dlqRedrive exportConfigs exportMetadata exportMetrics forceOpen getBrokerConfig getConsumerConfig getKvConfig getNamesrvConfig haStatus printMsg printMsgByQueue producer producerConnection queryCq queryMsgById queryMsgByKey queryMsgByOffset queryMsgByUniqueKey queryMsgTraceById rejoin resetOffsetByTime resumeCheckHalfMessage sendMessage sendMsgStatus skipAccumulatedMessage statsAll subscriptionCheck topicClusterList topicList topicRoute topicStatus transactions updateBrokerConfig updateKvConfig updateOrderConf updateSubGroup updateTopic updateTopicPerm why wipeWritePerm"
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "help $commands" -- "$word")
         return
@@ -116,6 +116,8 @@ _mqadmin() {
         options="--namesrvAddr --json --help --group --topic --force --dry-run" ;;
     statsAll)
         options="--namesrvAddr --json --help --activeTopic --topic" ;;
+    subscriptionCheck)
+        options="--namesrvAddr --json --help --groupName" ;;
     topicClusterList)
         options="--namesrvAddr --json --help --topic" ;;
     topicList)
@@ -134,7 +136,7 @@ _mqadmin() {
         options="--namesrvAddr --json --help --topic --method --orderConf" ;;
     updateSubGroup)
         case $before in -s|--consumeEnable|-m|--consumeFromMinEnable|-d|--consumeBroadcastEnable|-a|--notifyConsumerIdsChanged) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
-        options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --consumeEnable --consumeFromMinEnable --consumeBroadcastEnable --retryQueueNums --retryMaxTimes --brokerId --whichBrokerWhenConsumeSlowly --notifyConsumerIdsChanged" ;;
+        options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --consumeEnable --consumeFromMinEnable --consumeBroadcastEnable --retryQueueNums --retryMaxTimes --brokerId --whichBrokerWhenConsumeSlowly --notifyConsumerIdsChanged --subscriptionConsistency" ;;
     updateTopic)
         case $before in -o|--order) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --topic --brokerAddr --clusterName --readQueueNums --writeQueueNums --perm --order" ;;

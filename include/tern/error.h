@@ -70,7 +70,8 @@ extern "C" {
     X(PULL_OFFSET_MOVED, "the offset asked for is outside the queue", false)                       \
     X(PROGRESS_UNKNOWN, "this broker cannot tell the group's progress", true)                      \
     X(OFFSET_VERSION_OLD, "the group's offset was reset since", false)                             \
-    X(NAME_CONFLICT, "another live broker holds this name and id", false)
+    X(NAME_CONFLICT, "another live broker holds this name and id", false)                          \
+    X(SUBSCRIPTION_DIFFERS, "members of the group subscribe differently", false)
 
 /* clang-format off */
 enum tern_code {

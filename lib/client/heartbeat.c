@@ -146,15 +146,48 @@ static bool beat_due(struct broker_link *link, int64_t now_ns)
     return true;
 }
 
+/* Groups that left us out: noted for who starts, said once per reason. @thread link's */
+static void note_refused(struct instance *instance, const struct broker_link *link,
+                         const Tern__Wire__RefusedGroup *refused)
+{
+    bool fresh = false;
+    lock_acquire(&instance->lock);
+    for (struct instance_consumer *c = instance->consumers; c; c = c->next) {
+        if (strlen(c->group) != refused->group.len ||
+            memcmp(c->group, refused->group.data, refused->group.len) != 0)
+            continue;
+        fresh = strcmp(c->refused.text, refused->reason) != 0;
+        error_set(&c->refused, TERN_SUBSCRIPTION_DIFFERS, "%s", refused->reason);
+    }
+    lock_release(&instance->lock);
+    if (fresh)
+        log_error(instance->env->log, "consumer_refused", "address=%s cause=\"%s\"", link->address,
+                  refused->reason);
+}
+
+bool instance_consumer_refused(struct instance *instance, struct instance_consumer *consumer,
+                               struct tern_error *err)
+{
+    lock_acquire(&instance->lock);
+    bool refused = consumer->refused.text[0] != 0;
+    if (refused && err)
+        *err = consumer->refused;
+    lock_release(&instance->lock);
+    return refused;
+}
+
 /* @thread link's */
 static void beat_answered(struct broker_link *link, struct rpc_call *call)
 {
     struct instance *instance = link->instance;
     enum born_family family = BORN_UNKNOWN;
-    if (rpc_call_result(call) == TERN_OK &&
-        call->response->body_case == TERN__WIRE__RESPONSE__BODY_HEARTBEAT &&
-        call->response->heartbeat->seen_as)
-        family = call->response->heartbeat->seen_as->ip.len == 16 ? BORN_V6 : BORN_V4;
+    const Tern__Wire__HeartbeatResponse *body = NULL;
+    if (call->response && call->response->body_case == TERN__WIRE__RESPONSE__BODY_HEARTBEAT)
+        body = call->response->heartbeat;
+    for (size_t i = 0; body && i < body->n_refused; i++)
+        note_refused(instance, link, body->refused[i]);
+    if (body && body->seen_as)
+        family = body->seen_as->ip.len == 16 ? BORN_V6 : BORN_V4;
     lock_acquire(&instance->lock);
     link->beating = false;
     if (family != BORN_UNKNOWN)

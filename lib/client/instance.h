@@ -73,7 +73,8 @@ struct instance_consumer {
     struct instance_consumer *next;
     uint32_t calls; /* describe or on_rebalance under way */
     bool rebalance_due;
-    struct latch *idle; /* set when calls is 0: the remover waits */
+    struct tern_error refused; /* why a broker left the group out; text "": none did */
+    struct latch *idle;        /* set when calls is 0: the remover waits */
 };
 
 /* TERN_EXISTS: "the consumer group G has been created before in this client instance". */
@@ -100,6 +101,10 @@ void instance_add_checker(struct instance *instance, struct instance_checker *ch
 void instance_remove_checker(struct instance *instance, struct instance_checker *checker);
 /* Beats to all brokers now; waits for the answers up to timeout_ms when it is not 0. */
 void instance_heartbeat_now(struct instance *instance, int64_t timeout_ms);
+
+/* Whether a broker left the consumer out of its group since it was added, and why. */
+bool instance_consumer_refused(struct instance *instance, struct instance_consumer *consumer,
+                               struct tern_error *err);
 
 /* ---- waiting before another try ---- */
 

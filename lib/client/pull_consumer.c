@@ -264,6 +264,7 @@ static enum tern_code query_progress(struct tern_pull_consumer *consumer,
     if (body && body->version) {
         version->epoch = body->version->epoch;
         version->counter = body->version->counter;
+        version->cohort = body->version->cohort;
     }
     if (call)
         rpc_call_unref(call);

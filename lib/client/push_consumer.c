@@ -552,6 +552,8 @@ static enum tern_code start_steps(struct tern_push_consumer *consumer, struct te
         return code;
     first_routes(consumer);
     instance_heartbeat_now(consumer->instance, START_HEARTBEAT_MS);
+    if (instance_consumer_refused(consumer->instance, &consumer->member, err))
+        return TERN_SUBSCRIPTION_DIFFERS;
     latch_init(&begun);
     if (broadcasting)
         consumer->begun = &begun;

@@ -135,7 +135,20 @@ struct push_topic {
 
 struct offset_version {
     uint64_t epoch, counter;
+    uint32_t cohort; /* of an isolated group, opaque */
 };
+
+static inline struct offset_version offset_version_of(const Tern__Wire__OffsetVersion *wire)
+{
+    return (struct offset_version){wire->epoch, wire->counter, wire->cohort};
+}
+static inline void offset_version_fill(Tern__Wire__OffsetVersion *wire,
+                                       const struct offset_version *version)
+{
+    wire->epoch = version->epoch;
+    wire->counter = version->counter;
+    wire->cohort = version->cohort;
+}
 
 static inline bool offset_version_newer(const Tern__Wire__OffsetVersion *wire,
                                         const struct offset_version *than)

@@ -219,8 +219,7 @@ static void on_progress(struct rpc_call *call, void *arg)
         else if (code == TERN_QUERY_NOT_FOUND && queue->asked_id == 0) {
             /* The version of what is no longer there, or our commits would be taken for older. */
             if (body && body->version)
-                queue->version =
-                    (struct offset_version){body->version->epoch, body->version->counter};
+                queue->version = offset_version_of(body->version);
             push_queue_begin_by_policy(queue);
         } else
             ask_elsewhere(queue, code == TERN_OK ? TERN_PROTOCOL : code, "progress",
@@ -412,8 +411,7 @@ static void op_start(struct commit_op *op, Tern__Wire__CommitOffset *wire,
     for (size_t i = 0; i < op->count; i++) {
         struct push_queue *queue = op->items[i].queue;
         tern__wire__offset_version__init(&versions[i]);
-        versions[i].epoch = queue->version.epoch;
-        versions[i].counter = queue->version.counter;
+        offset_version_fill(&versions[i], &queue->version);
         tern__wire__commit_offset__init(&wire[i]);
         wire[i].topic = text_bytes(queue->id.topic);
         wire[i].queue_id = queue->id.queue_id;

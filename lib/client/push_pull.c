@@ -192,8 +192,7 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     lock_release(&consumer->lock);
 
     Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
-    version.epoch = queue->version.epoch;
-    version.counter = queue->version.counter;
+    offset_version_fill(&version, &queue->version);
     Tern__Wire__PullRequest pull = TERN__WIRE__PULL_REQUEST__INIT;
     pull.group = frame_bytes(consumer->options.group, strlen(consumer->options.group));
     pull.topic = frame_bytes(queue->id.topic, strlen(queue->id.topic));
@@ -285,7 +284,7 @@ static int64_t move_queue(struct push_queue *queue, int64_t offset,
     queue->moved_offset = offset;
     queue->moved_version = queue->version;
     if (version)
-        queue->moved_version = (struct offset_version){version->epoch, version->counter};
+        queue->moved_version = offset_version_of(version);
     queue->moved_reset = reset;
     push_queue_yield(queue, QUEUE_MOVING, 0);
     return HANDED_OVER;

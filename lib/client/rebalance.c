@@ -119,7 +119,7 @@ void push_queue_position(struct push_queue *queue, int64_t offset, int64_t commi
     queue->newest = -1;
     queue->failures = 0;
     if (version)
-        queue->version = (struct offset_version){version->epoch, version->counter};
+        queue->version = offset_version_of(version);
     lock_acquire(&queue->consumer->lock);
     queue->committed = committed;
     queue->positioned = true;

@@ -111,6 +111,8 @@ bool command_broker_address(struct invocation *invocation, const char *topic, co
                             char address[ADDRESS_BYTES], int *status);
 
 /* commands_*.c: the rows of one subject each. */
+extern const struct command subscription_commands[];
+extern const size_t subscription_command_count;
 extern const struct command topic_commands[], cluster_commands[], group_commands[],
     message_commands[], trace_commands[], pipe_commands[], kv_commands[], ha_commands[],
     queue_commands[], config_commands[], clean_commands[], export_commands[], reset_commands[],

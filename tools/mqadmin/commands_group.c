@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tools/mqadmin/command.h"
+#include "tools/mqadmin/subscription_check.h"
 
 /* ---- progress ---- */
 
@@ -31,22 +32,26 @@ static int64_t lag_of(const Tern__Wire__GroupQueueStats *q)
     return q->broker_offset - (q->consumer_offset < 0 ? 0 : q->consumer_offset);
 }
 
-static void add_queue_rows(struct table *table, const char *broker,
+/* Of an isolated group each cohort has its own progress: then the name is not the group's. */
+static void add_queue_rows(struct table *table, const char *broker, const char *asked,
                            const Tern__Wire__GroupStats *group, int64_t *total)
 {
+    bool is_cohort = group->group.len != strlen(asked);
     for (size_t i = 0; i < group->n_queues; i++) {
         const Tern__Wire__GroupQueueStats *q = group->queues[i];
         char last[32], oldest[32];
         time_text(last, q->last_ms);
         time_text(oldest, q->oldest_waiting_ms);
         *total += lag_of(q);
-        table_add(table,
-                  (json_t *[]){bytes_of(q->topic.data, q->topic.len), text_of(broker),
-                               number_of(q->queue_id), number_of(q->broker_offset),
-                               number_of(q->consumer_offset), number_of(lag_of(q)), text_of(last),
-                               text_of(oldest), bytes_of(q->client_id.data, q->client_id.len),
-                               text_of(q->expression), number_of((int64_t)q->scanned),
-                               number_of((int64_t)q->delivered), number_of((int64_t)q->filtered)});
+        table_add(
+            table,
+            (json_t *[]){bytes_of(q->topic.data, q->topic.len), text_of(broker),
+                         number_of(q->queue_id), number_of(q->broker_offset),
+                         number_of(q->consumer_offset), number_of(lag_of(q)), text_of(last),
+                         text_of(oldest), bytes_of(q->client_id.data, q->client_id.len),
+                         text_of(q->expression), number_of((int64_t)q->scanned),
+                         number_of((int64_t)q->delivered), number_of((int64_t)q->filtered),
+                         is_cohort ? bytes_of(group->group.data, group->group.len) : text_of("-")});
     }
 }
 
@@ -54,14 +59,13 @@ static int progress_of_group(struct invocation *invocation, const char *group,
                              const struct admin_broker *brokers, size_t count)
 {
     static const char *const columns[] = {
-        "Topic",           "Broker Name", "QID",      "Broker Offset",
-        "Consumer Offset", "Diff",        "LastTime", "OldestWaiting",
-        "Client",          "Expression",  "Scanned",  "Delivered",
-        "Filtered",        NULL};
+        "Topic",   "Broker Name", "QID",           "Broker Offset", "Consumer Offset",
+        "Diff",    "LastTime",    "OldestWaiting", "Client",        "Expression",
+        "Scanned", "Delivered",   "Filtered",      "Cohort",        NULL};
     static const char *const keys[] = {"topic",          "brokerName", "queueId",  "brokerOffset",
                                        "consumerOffset", "diff",       "lastTime", "oldestWaiting",
                                        "clientId",       "expression", "scanned",  "delivered",
-                                       "filtered",       NULL};
+                                       "filtered",       "cohort",     NULL};
     struct table table;
     int64_t total = 0;
     double tps = 0;
@@ -77,7 +81,7 @@ static int progress_of_group(struct invocation *invocation, const char *group,
             status = command_fail(invocation, code, &err);
         for (size_t j = 0; code == TERN_OK && j < call->response->consume_stats->n_groups; j++) {
             const Tern__Wire__GroupStats *stats = call->response->consume_stats->groups[j];
-            add_queue_rows(&table, brokers[i].name, stats, &total);
+            add_queue_rows(&table, brokers[i].name, group, stats, &total);
             tps += stats->consume_tps;
             found = true;
         }
@@ -206,6 +210,8 @@ static void print_members(const struct invocation *invocation,
                    (const char *)connection->members[i]->client_id.data, (int)s->topic.len,
                    (const char *)s->topic.data, s->expression);
         }
+    if (subscriptions_differ(connection))
+        printf("\nThe members subscribe differently: see mqadmin subscriptionCheck\n");
     printf("\nConsumeType: %s\nMessageModel: %s\nConsumeFromWhere: %s\n",
            connection->type ? "CONSUME_ACTIVELY" : "CONSUME_PASSIVELY",
            connection->model ? "BROADCASTING" : "CLUSTERING",
@@ -247,6 +253,19 @@ static int run_connection(struct invocation *invocation)
 
 /* ---- settings ---- */
 
+/* warn, refuse or isolate as the wire's number; false: said on stderr. */
+static bool option_consistency(const struct invocation *invocation, int32_t *out)
+{
+    static const char *const texts[] = {"warn", "refuse", "isolate"};
+    const char *text = option_value(invocation, "subscriptionConsistency");
+    for (*out = 0; *out < 3; ++*out)
+        if (!strcmp(text ? text : texts[0], texts[*out]))
+            return true;
+    command_usage(invocation, "--subscriptionConsistency: '%s' is none of warn, refuse, isolate",
+                  text);
+    return false;
+}
+
 static bool fill_group(const struct invocation *invocation, Tern__Wire__GroupConfig *config)
 {
     bool consume, from_min, broadcast, notify;
@@ -261,7 +280,11 @@ static bool fill_group(const struct invocation *invocation, Tern__Wire__GroupCon
         !option_number(invocation, "brokerId", 0, 255, 0, &broker) ||
         !option_number(invocation, "whichBrokerWhenConsumeSlowly", 0, 255, 1, &slow))
         return false;
+    int32_t consistency;
+    if (!option_consistency(invocation, &consistency))
+        return false;
     tern__wire__group_config__init(config);
+    config->subscription_consistency = consistency;
     config->name = frame_bytes(name, strlen(name));
     config->consume_enable = consume;
     config->consume_from_min_enable = from_min;
@@ -429,8 +452,9 @@ const struct command group_commands[] = {
                  {'i', "brokerId", "ID", false, "where to pull normally (0)"},
                  {'w', "whichBrokerWhenConsumeSlowly", "ID", false,
                   "where to pull when behind (1)"},
-                 {'a', "notifyConsumerIdsChanged", "BOOL", false,
-                  "tell members of changes (true)"}},
+                 {'a', "notifyConsumerIdsChanged", "BOOL", false, "tell members of changes (true)"},
+                 {0, "subscriptionConsistency", "HOW", false,
+                  "members that subscribe differently: warn, refuse, isolate (warn)"}},
      .run = run_update_group,
      .one_of = "bc"},
     {.name = "deleteSubGroup",

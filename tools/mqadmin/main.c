@@ -47,6 +47,7 @@ size_t commands(const struct command **rows)
         collect(SUBJECT_CLUSTER, export_commands, export_command_count);
         collect(SUBJECT_REPLICATION, ha_commands, ha_command_count);
         collect(SUBJECT_GROUPS, group_commands, group_command_count);
+        collect(SUBJECT_GROUPS, subscription_commands, subscription_command_count);
         collect(SUBJECT_GROUPS, reset_commands, reset_command_count);
         collect(SUBJECT_GROUPS, member_commands, member_command_count);
         collect(SUBJECT_GROUPS, stats_commands, stats_command_count);
