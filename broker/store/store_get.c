@@ -6,8 +6,9 @@
  *          bytes of units were looked at
  *   read   ask for memory once, then one read of the log for each run of adjacent records
  *
- * When records themselves have to be looked at (match_record), they are read one by one into memory
- * of our own, those that match are kept, and the whole is copied at the end.
+ * When records themselves have to be looked at (match_record), they are read into memory of our
+ * own, those that match are kept, and the whole is copied at the end. As long as a queue's records
+ * lie close together one read brings many of them (struct ahead).
  *
  * Order of the states, with min and max as they were at the entry: no queue; max 0; offset < min;
  * offset == max; offset > max; units missing; else what the scan found. next_off is the offset
@@ -36,7 +37,10 @@ enum {
     SCAN_BYTES_MIN = 16000,
     SCAN_CHUNK_UNITS = 256,
     PLAN_MAX = 1024, /* messages of one get, whatever the options say */
-    RECORD_EXTRA_BYTES = 65536
+    RECORD_EXTRA_BYTES = 65536,
+    AHEAD_MIN = 4096,
+    AHEAD_MAX = 131072,
+    AHEAD_GAP = 1024 /* between records that count as close together */
 };
 
 /* At or below this a unit's code is an address in RocketMQ's ConsumeQueueExt, not a tag's hash. */
@@ -46,6 +50,19 @@ struct planned {
     int64_t phys_off;
     uint32_t size;
     uint32_t unit; /* how many units were looked at before it */
+};
+
+/*
+ * Bytes of the log read at once, for records that are looked at one after the other. How many grows
+ * while the next record wanted lies close behind the last one, and falls to the record alone when
+ * it does not, so that a queue that is thin in the log costs no more than its own bytes.
+ */
+struct ahead {
+    uint8_t *bytes; /* AHEAD_MAX of them, once needed */
+    int64_t phys_off;
+    size_t size; /* valid */
+    size_t next; /* how many to read next time */
+    int64_t last_end;
 };
 
 struct scan {
@@ -62,6 +79,7 @@ struct scan {
     struct planned *plan; /* PLAN_MAX; NULL: records are kept in `kept` instead */
     uint8_t *kept;
     size_t kept_capacity;
+    struct ahead ahead;
 };
 
 const char *get_status_text(enum get_status status)
@@ -141,23 +159,67 @@ static enum tern_code grow_kept(struct scan *scan, size_t size)
     return TERN_OK;
 }
 
-/* Reads one record behind those kept and keeps it when it matches. */
+/* Fills what is read ahead from the record on; false: it is not whole there. */
+static bool read_ahead(struct scan *scan, const struct queue_unit *unit)
+{
+    struct ahead *ahead = &scan->ahead;
+    bool close = unit->phys_off >= ahead->last_end && unit->phys_off - ahead->last_end <= AHEAD_GAP;
+    ahead->next = !close ? 0 : ahead->next ? ahead->next * 4 : AHEAD_MIN;
+    if (ahead->next > AHEAD_MAX)
+        ahead->next = AHEAD_MAX;
+    ahead->size = 0;
+    if (ahead->next < (size_t)unit->size)
+        return false;
+    if (!ahead->bytes)
+        ahead->bytes = malloc(AHEAD_MAX);
+    if (!ahead->bytes || commit_log_read(scan->store->log, unit->phys_off, ahead->bytes,
+                                         ahead->next, scan->get->nowait, &ahead->size) != TERN_OK) {
+        ahead->size = 0;
+        return false;
+    }
+    ahead->phys_off = unit->phys_off;
+    return ahead->size >= (size_t)unit->size;
+}
+
+/* The record's bytes: from what was read ahead, or read into the room behind those kept. */
+static enum tern_code record_at(struct scan *scan, const struct queue_unit *unit,
+                                const uint8_t **bytes)
+{
+    struct ahead *ahead = &scan->ahead;
+    size_t size = (size_t)unit->size;
+    int64_t at = unit->phys_off - ahead->phys_off;
+    bool there = ahead->size >= size && at >= 0 && (uint64_t)at <= ahead->size - size;
+    if (!there) {
+        there = read_ahead(scan, unit);
+        at = 0;
+    }
+    ahead->last_end = unit->phys_off + unit->size;
+    if (there) {
+        *bytes = ahead->bytes + at;
+        return TERN_OK;
+    }
+    uint8_t *room = scan->kept + scan->bytes;
+    *bytes = room;
+    return record_read_bytes(scan->store->log, unit->phys_off, room, size, scan->get->nowait);
+}
+
+/* Looks at one record and keeps it, behind those kept, when it matches. */
 static enum tern_code keep_matching(struct scan *scan, const struct queue_unit *unit)
 {
     const struct store_filter *filter = scan->get->filter;
     uint32_t size = (uint32_t)unit->size;
     struct record record;
+    const uint8_t *bytes;
     enum tern_code code = grow_kept(scan, size);
+    if (!code)
+        code = record_at(scan, unit, &bytes);
     if (code)
         return code;
-    uint8_t *at = scan->kept + scan->bytes;
-    code = record_read_bytes(scan->store->log, unit->phys_off, at, size, scan->get->nowait);
-    if (code)
-        return code;
-    if (record_parse(at, size, size, false, &record) != RECORD_WHOLE)
+    if (record_parse(bytes, size, size, false, &record) != RECORD_WHOLE)
         return TERN_NOT_FOUND;
     if (!filter->match_record(filter->arg, &record))
         return TERN_OK;
+    memmove(scan->kept + scan->bytes, bytes, size);
     scan->bytes += size;
     scan->count++;
     scan->result->status = GET_FOUND;
@@ -447,6 +509,7 @@ enum tern_code store_get(struct store *store, const struct store_get *get,
         result->next_off = corrected(store, get->offset, 0);
     }
     free(scan.kept);
+    free(scan.ahead.bytes);
     if (cuts % 2 == 1 || commit_log_cuts(store->log) != cuts) {
         /* Units from before and records from after a cut do not belong together. */
         *result = (struct store_get_result){.status = GET_NO_MATCHED_MESSAGE};

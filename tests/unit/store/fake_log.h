@@ -28,9 +28,9 @@ struct commit_log {
     size_t capacity;
     int64_t segment_bytes;
     _Atomic int64_t min, end;
-    bool cold;         /* non-waiting reads get TERN_AGAIN */
-    int64_t cold_from; /* those at or beyond it, when > 0 */
-    unsigned reads;
+    bool cold;              /* non-waiting reads get TERN_AGAIN */
+    int64_t cold_from;      /* those at or beyond it, when > 0 */
+    _Atomic unsigned reads; /* calls of commit_log_read() */
     enum tern_code failing; /* what reads return when not OK */
 };
 
@@ -69,6 +69,7 @@ enum tern_code commit_log_read(struct commit_log *log, int64_t phys_off, void *b
                                bool nowait, size_t *got)
 {
     int64_t end = commit_log_end(log);
+    atomic_fetch_add(&log->reads, 1);
     *got = 0;
     if (log->failing)
         return log->failing;

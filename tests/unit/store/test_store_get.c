@@ -427,6 +427,35 @@ static void a_record_filter_keeps_what_matches(void **state)
     tear_down(&f);
 }
 
+/* Records that lie together come with few reads of the log, those that do not are read alone; what
+ * is found is the same. */
+static void records_that_lie_together_are_read_together(void **state)
+{
+    (void)state;
+    struct fixture f;
+    unsigned asked = 0;
+    const struct store_filter filter = {.arg = &asked, .match_record = body_is_odd};
+    set_up(&f);
+    for (int i = 0; i < 200; i++)
+        put(&f, (struct fake_record){.body_bytes = (size_t)i});
+    unsigned reads = f.log.reads;
+    assert_ok(try_get(&f, 0, 100, false, &filter));
+    check_got(&f, 1, 32, 2);
+    assert_true(f.log.reads - reads < 20);
+    for (int i = 0; i < 40; i++) { /* from here on another queue's lie between */
+        put(&f, (struct fake_record){.queue_id = 1, .body_bytes = 3000});
+        put(&f, (struct fake_record){.body_bytes = (size_t)i});
+    }
+    reads = f.log.reads;
+    assert_ok(try_get(&f, 200, 32, false, &filter));
+    check_got(&f, 201, 20, 2);
+    assert_int_equal(f.log.reads - reads, 40);
+    f.log.cold_from = commit_log_end(&f.log) - 4000; /* ahead of what is there: as if read alone */
+    assert_ok(try_get(&f, 0, 100, true, &filter));
+    check_got(&f, 1, 32, 2);
+    tear_down(&f);
+}
+
 static void an_ext_address_is_filtered_by_the_records_tag(void **state)
 {
     (void)state;
@@ -731,6 +760,7 @@ int main(void)
         cmocka_unit_test(a_tag_filter_delivers_what_matches_and_moves_by_what_was_scanned),
         cmocka_unit_test(a_scan_without_matches_ends_and_makes_progress),
         cmocka_unit_test(a_record_filter_keeps_what_matches),
+        cmocka_unit_test(records_that_lie_together_are_read_together),
         cmocka_unit_test(an_ext_address_is_filtered_by_the_records_tag),
         cmocka_unit_test(expired_records_are_stepped_over),
         cmocka_unit_test(without_waiting_cold_messages_answer_again),
