@@ -50,6 +50,7 @@ struct fault_broker {
     uint64_t calls_left; /* 0: none is planned */
     bool dying;          /* it has come: the process is still to be taken away */
     bool loses_power;    /* by which it dies */
+    bool disk_new;       /* its disk was lost, and nothing came to the new one yet */
     enum sim_torn torn;
     /* of its present life */
     int64_t flushed; /* as last looked at */
@@ -73,6 +74,7 @@ struct fault_set {
     unsigned master, members; /* index of the master; mask of all */
     bool rejoin_may;          /* a whole log was: no epoch may be common */
     bool operator_may;        /* a disk was lost: an operator's word may be needed */
+    bool opened_alone;        /* an empty master, while no member with data was there */
     bool lost;                /* something was: offsets may be given out again */
     struct promise promises[QUEUES];
 };

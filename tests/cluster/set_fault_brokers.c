@@ -89,6 +89,16 @@ static void plan_death(struct fault_broker *broker)
     broker->torn = (enum sim_torn)fault_dice(world, 4);
 }
 
+static bool others_run(const struct fault_broker *broker)
+{
+    const struct fault_world *world = broker->world;
+    for (unsigned i = 0; i < world->broker_count; i++)
+        if (i != broker->index && world->sets[broker->set].members & 1u << i &&
+            fault_runs(&world->brokers[i]))
+            return world->cluster.namesrv != NULL;
+    return false;
+}
+
 void fault_up(struct fault_broker *broker)
 {
     struct fault_world *world = broker->world;
@@ -101,6 +111,8 @@ void fault_up(struct fault_broker *broker)
     if (world->may_break && fault_chance(world, 25))
         plan_death(broker);
     fault_trace(world, "up broker=%u dies_after=%" PRIu64, broker->index, broker->calls_left);
+    if (broker->disk_new && !others_run(broker))
+        world->sets[broker->set].opened_alone = true; /* it may found the set anew */
     enum tern_code code = node_try_start(broker->node, &err);
     if (code != TERN_OK && !broker->dying)
         fail_msg("seed %" PRIu64 ": %s does not start: %s: %s", world->seed, broker->node->address,
@@ -155,6 +167,7 @@ void fault_lose_disk(struct fault_broker *broker)
     world->disks_lost++;
     node_kill(broker->node);
     node_new_disk(broker->node);
+    broker->disk_new = true;
     fault_disk_lost(broker);
     fault_up(broker);
 }

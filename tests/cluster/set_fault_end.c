@@ -250,10 +250,15 @@ static void settle(struct fault_world *world)
         fault_forced(master);
         assert_int_equal(fault_force_open(world, master), TERN_OK);
     }
-    for (unsigned i = 0; i < world->broker_count; i++)
-        if (world->sets[world->brokers[i].set].rejoin_may &&
-            fault_state(&world->brokers[i]) == TERN__WIRE__HA_STATE__HA_DETACHED)
-            fault_rejoin(world, &world->brokers[i]);
+    for (unsigned i = 0; i < world->broker_count; i++) {
+        const struct fault_set *set = &world->sets[world->brokers[i].set];
+        if (!(set->rejoin_may || set->opened_alone) ||
+            fault_state(&world->brokers[i]) != TERN__WIRE__HA_STATE__HA_DETACHED)
+            continue;
+        if (set->opened_alone)
+            fault_forced(&world->brokers[set->master]); /* what only the other had is given up */
+        fault_rejoin(world, &world->brokers[i]);
+    }
     if (!sim_run_until_true(sched, fault_all_settled, world, in_ms(world, SETTLE_MS)))
         fail_unsettled(world);
 }

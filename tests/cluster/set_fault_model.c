@@ -69,6 +69,7 @@ static void look_at(struct fault_broker *broker)
     unsigned bit = 1u << broker->index;
     store_positions(store, &at);
     broker->flushed = at.flushed;
+    broker->disk_new &= at.whole == 0;
     for (uint32_t i = 0; i < world->sent; i++) {
         struct number *number = &world->numbers[i];
         if (!number->acked || number->set != broker->set)
