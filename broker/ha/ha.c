@@ -195,6 +195,8 @@ static int64_t ha_step(void *arg, int64_t now_ns)
         next = at < next ? at : next;
     }
     at = source_step(ha->source, now_ns);
+    next = at < next ? at : next;
+    at = ha_tick(ha, now_ns);
     return at < next ? at : next;
 }
 
@@ -511,14 +513,19 @@ bool ha_readable(struct ha *ha, char *text, size_t size)
 
 bool ha_decides_progress(struct ha *ha)
 {
-    return ha_is_master(ha) && (atomic_load(&ha->state) == TERN__WIRE__HA_STATE__HA_OPEN ||
-                                opening_merged(ha->opening));
+    if (!ha_is_master(ha))
+        return false;
+    return atomic_load(&ha->state) == TERN__WIRE__HA_STATE__HA_OPEN
+               ? !ha_unsure(ha, clock_mono_ns(ha->env.clock))
+               : opening_merged(ha->opening);
 }
 
 bool ha_decides_locks(struct ha *ha)
 {
     int64_t now_ns = clock_mono_ns(ha->env.clock);
     int state = atomic_load(&ha->state);
+    if (ha_is_master(ha) && ha_unsure(ha, now_ns))
+        return false;
     lock_acquire(&ha->lock);
     bool master = state == TERN__WIRE__HA_STATE__HA_OPEN && now_ns >= ha->locks_from_ns;
     bool alone = state == TERN__WIRE__HA_STATE__HA_SEEKING &&

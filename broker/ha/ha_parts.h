@@ -44,7 +44,10 @@ struct ha {
     bool raised;                /* the ha task's: versions rose in an opening that failed later */
     _Atomic int64_t opened_end; /* a master's whole end at its opening: all before may be seen */
     _Atomic bool stopping;
-    _Atomic uint32_t looks; /* under way */
+    _Atomic uint32_t looks;     /* under way */
+    _Atomic int64_t ticked_ns;  /* a master's task ran; 0: not yet */
+    _Atomic int64_t stalled_ns; /* it had stood still, and is unsure since; 0: no */
+    _Atomic uint32_t members;   /* in sync when it ticked last and was sure */
 
     struct lock lock; /* HA: the rest */
     char address[HA_ADDRESS_BYTES];
@@ -76,6 +79,11 @@ void ha_take_from(void *arg, const char *ha_address, bool force);
 /* What a master does before its first write. */
 enum tern_code ha_open_writes(void *arg, const struct insync_set *set, bool raise, uint64_t number,
                               struct tern_error *err);
+/* ha_stall.c: an open master stood still and does not know yet what its slaves did. @thread any
+ * @locks none */
+bool ha_unsure(struct ha *ha, int64_t now_ns);
+/* Notes that the task runs; returns when to come again. @thread ha task */
+int64_t ha_tick(struct ha *ha, int64_t now_ns);
 /* A slave has a newer epoch: somebody else was master, or we lost ours. */
 void ha_stop_writing(struct ha *ha, int64_t now_ns);
 /* What came from a slave before it cut its log may lie beyond our queues. */

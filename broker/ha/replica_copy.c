@@ -83,6 +83,7 @@ void replica_fetch(struct replica *replica, uint64_t generation)
     lock_acquire(&replica->lock);
     struct replica_session session = replica->session;
     struct ha_held held = replica->held;
+    struct ha_held given = replica->given;
     lock_release(&replica->lock);
     fill_position(replica, &session, &position);
     bool at_goal = session.recover && position.appended >= session.goal;
@@ -96,6 +97,7 @@ void replica_fetch(struct replica *replica, uint64_t generation)
     body.suspend_timeout_ms = at_goal ? 0 : HA_PARK_MAX_MS;
     body.position = &position;
     body.held = &wire_held;
+    body.gave_progress = !replica->tables->differs(replica->tables->arg, &given, true);
     request.body_case = TERN__WIRE__REQUEST__BODY_HA_FETCH;
     request.ha_fetch = &body;
 

@@ -71,6 +71,8 @@ void source_acknowledged(struct source *source, int64_t *confirmed, bool *alone,
 int64_t source_replicated(struct source *source);
 bool source_enough(struct source *source); /* minInSyncReplicas */
 uint32_t source_insync_size(struct source *source);
+/* How many members have fetched since then and said that we have all progress made at them. */
+uint32_t source_gave(struct source *source, int64_t since_ns);
 int64_t source_pick_slave(struct source *source, int64_t preferred, int64_t want_end);
 /* A status row per known slave, in the arena. */
 enum tern_code source_status(struct source *source, struct arena *arena,

@@ -328,6 +328,8 @@ static void take_claim(struct session *session, const Tern__Wire__HaFetchRequest
                                          .readable = at->readable};
     if (session->progress_seen < seen)
         session->progress_seen = seen;
+    if (in->gave_progress)
+        session->gave_ns = fetch->request->received_ns;
     if (session->tables_ns && same_held(&session->tables_held, &fetch->held))
         fetch->tables_again_ns = session->tables_ns + ms_to_ns(SOURCE_TABLES_AGAIN_MS);
 }

@@ -75,6 +75,7 @@ struct session {
     bool fetching;          /* a fetch is not answered yet */
     bool reporting;
     struct fetch *parked;
+    int64_t gave_ns; /* its last fetch that said so: we have all progress made there */
     int64_t told_confirmed;
     struct ha_held tables_held; /* what it held when tables were sent last */
     int64_t tables_ns;          /* when; 0: never */

@@ -43,6 +43,16 @@ uint32_t source_insync_size(struct source *source)
     return size;
 }
 
+uint32_t source_gave(struct source *source, int64_t since_ns)
+{
+    uint32_t count = 0;
+    lock_acquire(&source->lock);
+    for (size_t i = 0; i < SOURCE_SESSIONS_MAX; i++)
+        count += source->sessions[i].number && source->sessions[i].gave_ns > since_ns;
+    lock_release(&source->lock);
+    return count;
+}
+
 /* The slave's session; NULL: it is not attached. @locks holds:HA_SOURCE */
 static const struct session *slave_session(const struct source *source,
                                            const struct insync_member *who)

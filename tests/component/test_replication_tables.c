@@ -147,6 +147,35 @@ static void progress_made_at_the_slave_survives_a_master_that_dies_twice(void **
     set_down(&set);
 }
 
+/* H-5: a master that stood still does not know what its slave promised meanwhile, and says so until
+ * it does */
+static void progress_made_while_the_master_stood_still_never_falls(void **state)
+{
+    struct broker_set set;
+    int64_t offset;
+    Tern__Wire__OffsetVersion version = TERN__WIRE__OFFSET_VERSION__INIT;
+    (void)state;
+    set_up(&set, "SYNC_MASTER", 1, overrides);
+    wire_make_topic(set_wire(&set, 0), "T", 1);
+    for (int i = 0; i < PROGRESS; i++)
+        wire_send(set_wire(&set, 0), "T", 0, "x", NULL);
+    wire_await_offset(set_wire(&set, 0), "T", 0, PROGRESS);
+    query_progress(set_wire(&set, 0), "G", "T", &offset, &version);
+    assert_int_equal(commit_to(set_wire(&set, 0), "G", "T", 10, &version), CODE(SUCCESS));
+    set_pause(&set, 0);
+    set_await_state(&set, 1, TERN__WIRE__HA_STATE__HA_SEEKING);
+    assert_int_equal(commit_to(set_wire(&set, 1), "G", "T", 20, &version), CODE(SUCCESS));
+    set_resume(&set, 0);
+    int32_t code;
+    do
+        code = query_progress(set_wire(&set, 0), "G", "T", &offset, NULL);
+    while (code == CODE(PROGRESS_UNKNOWN));
+    assert_int_equal(code, CODE(SUCCESS));
+    assert_int_equal(offset, 20);
+    assert_true(set_logged(&set, 0, "stood_still"));
+    set_down(&set);
+}
+
 /* ---- operators ---- */
 
 static void expect_words(char *text, const char *const *words)
@@ -279,6 +308,7 @@ int main(void)
         cmocka_unit_test(slave_serves_every_topic_while_its_master_dies_again_and_again),
         cmocka_unit_test(progress_made_at_the_slave_comes_back_with_the_master),
         cmocka_unit_test(progress_made_at_the_slave_survives_a_master_that_dies_twice),
+        cmocka_unit_test(progress_made_while_the_master_stood_still_never_falls),
         cmocka_unit_test(operators_see_the_set_and_open_it_by_force),
         cmocka_unit_test(detached_slave_serves_nothing_until_it_rejoins),
         cmocka_unit_test(master_that_lost_its_disk_copies_its_slave),

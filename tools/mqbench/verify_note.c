@@ -6,9 +6,12 @@
  * is lost is known at any time; `ids` of a queue never goes back to 0. Threads: under verify.lock.
  * Failure modes: without memory a message counts as altered, so the check fails rather than passes.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "tools/mqbench/verify.h"
 
 /* At an offset whose message is of another run or damaged. */
@@ -211,6 +214,8 @@ void verify_note_message(struct verify *verify, const char *broker, int32_t queu
 void verify_note_progress(struct verify *verify, struct verify_offsets *queue, int64_t offset,
                           uint64_t version_epoch, uint64_t version_counter)
 {
+    uint64_t before_epoch = queue->version_epoch;
+    uint64_t before_counter = queue->version_counter;
     if (!queue->version_known || queue->version_epoch != version_epoch ||
         queue->version_counter != version_counter) {
         if (queue->version_known)
@@ -222,6 +227,11 @@ void verify_note_progress(struct verify *verify, struct verify_offsets *queue, i
     if (offset >= queue->promised)
         return;
     verify->offset_regressions++;
+    fprintf(stderr,
+            "mqbench verify: %" PRId64 " ms: progress of %s queue %" PRId32 " fell from %" PRId64
+            " to %" PRId64 ", version %" PRIu64 ".%" PRIu64 " (before %" PRIu64 ".%" PRIu64 ")\n",
+            clock_wall_ms(clock_system()), queue->queue.broker_name, queue->queue.queue_id,
+            queue->promised, offset, version_epoch, version_counter, before_epoch, before_counter);
     queue->promised = offset; /* one fall is one regression */
 }
 
