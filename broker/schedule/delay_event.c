@@ -21,10 +21,13 @@ static size_t read_number(const uint8_t *text, size_t len, int64_t *out)
 {
     int64_t value = 0;
     size_t at = 0;
-    for (; at < len && text[at] >= '0' && text[at] <= '9' && at <= DIGITS_MAX; at++)
+    for (; at < len && text[at] >= '0' && text[at] <= '9'; at++) {
+        if (at == DIGITS_MAX)
+            return 0;
         value = value * 10 + (text[at] - '0');
+    }
     *out = value;
-    return at > DIGITS_MAX ? 0 : at;
+    return at;
 }
 
 void waiting_format(char out[WAITING_TEXT_BYTES], const struct waiting *waiting)

@@ -166,6 +166,28 @@ static char *value_of(const char *json, const char *key)
     return strndup(at + 1, strcspn(at + 1, "\""));
 }
 
+/* mqadmin sends them one a frame: they travel alone. */
+static void lines_of_a_pipe_are_delayed(void **state)
+{
+    struct cluster cluster;
+    char command[1024];
+    (void)state;
+    cluster_up(&cluster, NULL);
+    free(MQADMIN(&cluster, 0, "updateTopic", "-c", "DefaultCluster", "-t", "T", "-r", "1", "-w",
+                 "1"));
+    snprintf(command, sizeof command,
+             "seq 1 300 | " BIN_DIR "/mqadmin sendMessage -n %s -t T --lines --delay-level 1",
+             cluster.namesrv_list);
+    assert_int_equal(system(command), 0);
+    char *got = MQADMIN(&cluster, 0, "consumeMessage", "-t", "T", "--body-only", "-c", "300",
+                        "--idle-exit", "20000");
+    char *at = got;
+    for (long i = 1; i <= 300; i++)
+        assert_int_equal(strtol(at, &at, 10), i);
+    free(got);
+    cluster_down(&cluster);
+}
+
 static void the_tools_delay_and_cancel(void **state)
 {
     struct cluster cluster;
@@ -194,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_while_messages_come_due_each_comes_once),
         cmocka_unit_test(due_times_are_kept),
+        cmocka_unit_test(lines_of_a_pipe_are_delayed),
         cmocka_unit_test(the_tools_delay_and_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

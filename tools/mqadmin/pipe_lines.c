@@ -1,10 +1,9 @@
 /*
  * sendMessage --lines: one message a line of stdin, in order per queue.
  *
- *   stdin ─► frame: LINES_A_FRAME lines, or what had come when stdin paused
- *              └─► lane of a queue, in turn: a FIFO whose head is in flight
- *                        ├─ acknowledged ─► next
- *                        └─ failed in a way that may pass ─► the same again, for up to RETRY_FOR_MS
+ *   stdin ─► frame: LINES_A_FRAME lines (one when they are delayed), or what had come when stdin
+ * paused └─► lane of a queue, in turn: a FIFO whose head is in flight ├─ acknowledged ─► next └─
+ * failed in a way that may pass ─► the same again, for up to RETRY_FOR_MS
  *
  * Invariants: a lane has one frame in flight, and nothing of it goes before a frame that has to be
  * sent again: within a queue the order is that of the lines, whatever dies meanwhile. When the fate
@@ -313,12 +312,21 @@ static void read_more(struct lines *lines, struct input *input)
 
 /* ---- the command ---- */
 
+/* Delayed messages travel alone. */
+static size_t frame_lines_max(const struct lines *lines)
+{
+    const struct invocation *invocation = lines->sender->invocation;
+    bool delayed =
+        option_given(invocation, "delay-level") || option_given(invocation, "deliver-at");
+    return delayed ? 1 : LINES_A_FRAME;
+}
+
 static void add_line(struct lines *lines, const char *line, size_t size)
 {
     struct tern_error err = {.text = ""};
     struct frame *frame = lines->open;
     lines->read++;
-    if (frame && (frame->count == LINES_A_FRAME || frame->bytes + size > FRAME_BYTES)) {
+    if (frame && (frame->count == frame_lines_max(lines) || frame->bytes + size > FRAME_BYTES)) {
         submit(lines);
         frame = NULL;
     }
