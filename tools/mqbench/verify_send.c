@@ -4,10 +4,12 @@
  * streams of a set without a master go on trying, those of other sets go on. When the phase is
  * over, frames in flight are waited for (each has its deadline) but not repeated.
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/error.h"
 #include "tools/mqbench/verify.h"
 
 enum { RETRY_PAUSE_NS = 20000000, SEND_TIMEOUT_MS = 3000 };
@@ -98,11 +100,21 @@ static struct verify_stream *next_ready(struct verify *verify, size_t *cursor, i
     return NULL;
 }
 
+/* The first ^C ends the sending phase: what was sent is checked all the same. A second one kills.
+ */
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
 /* With a count and no time: until they are acknowledged, or nothing has been for the drain time. */
 static bool phase_goes_on(const struct verify *verify, int64_t now)
 {
     const struct bench_options *o = verify->options;
-    if (now >= verify->end_ns || (o->count && verify->acked >= (uint64_t)o->count))
+    if (interrupted || now >= verify->end_ns || (o->count && verify->acked >= (uint64_t)o->count))
         return false;
     return o->seconds > 0 || (double)(now - verify->send_gap.last_ns) < o->drain_seconds * 1e9;
 }
@@ -166,7 +178,9 @@ int verify_send(struct verify *verify)
     const struct bench_options *o = verify->options;
     struct sending sending = {.verify = verify,
                               .batch = o->mode == MODE_BATCH ? (size_t)o->batch : 1};
+    struct sigaction on_sigint = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     int status;
+    ENSURE(sigaction(SIGINT, &on_sigint, NULL) == 0);
     sending.body = malloc((size_t)o->size_bytes + VERIFY_HEADER_BYTES);
     if (!sending.body)
         return bench_fail("verify", TERN_NO_MEMORY, NULL);
