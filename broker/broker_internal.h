@@ -95,4 +95,8 @@ struct broker {
 /* Whether this broker takes writes; when not, sets the code and text that refuse them. */
 bool broker_writable(struct broker *broker, enum tern_code *code, char *text, size_t size);
 
+/* broker_store.c: opens and recovers the store, with those there whom it tells. @blocks on the disk
+ */
+MUST_CHECK enum tern_code broker_open_store(struct broker *broker, struct tern_error *err);
+
 #endif

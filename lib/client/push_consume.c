@@ -49,52 +49,6 @@ bool push_pool_in_listener(const struct tern_push_consumer *consumer)
     return listening == consumer;
 }
 
-/* ---- chunks ---- */
-
-struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count)
-{
-    struct push_chunk *chunk = malloc(sizeof *chunk + count * sizeof chunk->messages[0]);
-    if (!chunk)
-        return NULL;
-    *chunk = (struct push_chunk){.queue = queue, .refs = 1, .count = count};
-    push_queue_ref(queue);
-    return chunk;
-}
-
-void push_let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count)
-{
-    int64_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        size_t size;
-        (void)message_stored_body(messages[i], &size);
-        bytes += (int64_t)size;
-        tern_message_unref(messages[i]);
-    }
-    int64_t bytes_left =
-        atomic_fetch_sub_explicit(&queue->cached_bytes, bytes, memory_order_relaxed) - bytes;
-    uint32_t left = atomic_fetch_sub_explicit(&queue->cached, count, memory_order_acq_rel) - count;
-    if (!atomic_load_explicit(&queue->throttled, memory_order_seq_cst))
-        return;
-    int64_t limit = atomic_load_explicit(&queue->limit, memory_order_relaxed);
-    int64_t limit_bytes = atomic_load_explicit(&queue->limit_bytes, memory_order_relaxed);
-    if ((int64_t)left <= limit / 2 && bytes_left <= limit_bytes / 2 &&
-        atomic_exchange(&queue->throttled, false)) {
-        atomic_store(&queue->hurry, true);
-        push_wake(queue->consumer);
-    }
-}
-
-void push_chunk_unref(struct push_chunk *chunk)
-{
-    if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) > 1)
-        return;
-    uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
-    if (claimed < chunk->count)
-        push_let_go(chunk->queue, &chunk->messages[claimed], chunk->count - claimed);
-    push_queue_unref(chunk->queue);
-    free(chunk);
-}
-
 void push_pool_enter_listener(const struct tern_push_consumer *consumer)
 {
     listening = consumer;
@@ -103,97 +57,6 @@ void push_pool_enter_listener(const struct tern_push_consumer *consumer)
 void push_pool_leave_listener(void)
 {
     listening = NULL;
-}
-
-static uint32_t unclaimed(const struct push_chunk *chunk)
-{
-    uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
-    return claimed < chunk->count ? chunk->count - claimed : 0;
-}
-
-void push_pool_insert_fresh(struct push_pool *pool, struct push_chunk *chunk)
-{
-    chunk->next = NULL;
-    if (pool->fresh)
-        pool->fresh_end->next = chunk;
-    else
-        pool->fresh = chunk;
-    pool->fresh_end = chunk;
-    pool->fresh_messages += unclaimed(chunk);
-}
-
-/* @locks holds:CONSUMER */
-static struct push_chunk *fresh_pop(struct push_pool *pool)
-{
-    struct push_chunk *chunk = pool->fresh;
-    pool->fresh = chunk->next;
-    pool->fresh_messages -= unclaimed(chunk);
-    return chunk;
-}
-
-void push_pool_insert_later(struct push_pool *pool, struct push_chunk *chunk)
-{
-    struct push_chunk **link = &pool->later;
-    if (pool->later && pool->later_end->due_ns <= chunk->due_ns)
-        link = &pool->later_end->next; /* as usual */
-    while (*link && (*link)->due_ns <= chunk->due_ns)
-        link = &(*link)->next;
-    chunk->next = *link;
-    *link = chunk;
-    if (!chunk->next)
-        pool->later_end = chunk;
-}
-
-/* Unlinks the chunk; false: it is not in this list. *end is right again. */
-static bool unlink_chunk(struct push_chunk **list, struct push_chunk **end,
-                         const struct push_chunk *chunk)
-{
-    struct push_chunk *before = NULL;
-    struct push_chunk *at = *list;
-    while (at && at != chunk) {
-        before = at;
-        at = at->next;
-    }
-    if (!at)
-        return false;
-    if (before)
-        before->next = at->next;
-    else
-        *list = at->next;
-    if (*end == at)
-        *end = before;
-    return true;
-}
-
-void push_pool_take_out(struct push_pool *pool, struct push_chunk *chunk)
-{
-    if (unlink_chunk(&pool->fresh, &pool->fresh_end, chunk))
-        pool->fresh_messages -= unclaimed(chunk);
-    else
-        ENSURE(unlink_chunk(&pool->later, &pool->later_end, chunk));
-}
-
-/* The list's reference stays with the list. @locks holds:CONSUMER */
-static void open_insert(struct push_pool *pool, struct push_chunk *chunk)
-{
-    chunk->prev = NULL;
-    chunk->next = pool->open;
-    if (pool->open)
-        pool->open->prev = chunk;
-    pool->open = chunk;
-    chunk->listed = true;
-}
-
-/* @locks holds:CONSUMER */
-static void open_remove(struct push_pool *pool, struct push_chunk *chunk)
-{
-    if (chunk->prev)
-        chunk->prev->next = chunk->next;
-    else
-        pool->open = chunk->next;
-    if (chunk->next)
-        chunk->next->prev = chunk->prev;
-    chunk->listed = false;
 }
 
 /* ---- how many workers ---- */
@@ -205,7 +68,7 @@ static uint64_t waiting_messages(const struct push_pool *pool)
         return 0;
     uint64_t waiting = pool->fresh_messages;
     for (const struct push_chunk *chunk = pool->open; chunk; chunk = chunk->next)
-        waiting += unclaimed(chunk);
+        waiting += push_chunk_unclaimed(chunk);
     return waiting;
 }
 
@@ -456,16 +319,16 @@ static struct push_chunk *take(struct push_worker *worker)
     lock_acquire(&pool->lock);
     if (!pool->suspended && !pool->stopping) {
         if (pool->fresh) {
-            chunk = fresh_pop(pool);
+            chunk = push_pool_pop_fresh(pool);
             if (worker->consumer->orderly) {
                 push_order_taken(chunk);
             } else if (chunk->count > (uint32_t)worker->consumer->options.consume_batch) {
-                open_insert(pool, chunk);
+                push_pool_open(pool, chunk);
                 atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
             }
         } else {
             chunk = pool->open;
-            while (chunk && unclaimed(chunk) == 0)
+            while (chunk && push_chunk_unclaimed(chunk) == 0)
                 chunk = chunk->next;
             if (chunk)
                 atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
@@ -482,11 +345,11 @@ static void put(struct push_worker *worker, struct push_chunk *chunk)
 {
     struct push_pool *pool = &worker->consumer->pool;
     lock_acquire(&pool->lock);
-    bool done = chunk->listed && unclaimed(chunk) == 0;
+    bool done = chunk->listed && push_chunk_unclaimed(chunk) == 0;
     if (done)
-        open_remove(pool, chunk);
-    else if (!chunk->listed && unclaimed(chunk) > 0) {
-        open_insert(pool, chunk); /* halted before it was begun */
+        push_pool_close(pool, chunk);
+    else if (!chunk->listed && push_chunk_unclaimed(chunk) > 0) {
+        push_pool_open(pool, chunk); /* halted before it was begun */
         atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
     }
     lock_release(&pool->lock);

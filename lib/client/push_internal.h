@@ -1,7 +1,8 @@
 /*
  * The inside of a push consumer, shared by push_*.c and rebalance.c. Read this first.
  *
- *   push_consumer.c   life cycle, subscriptions, the control task
+ *   push_consumer.c   life cycle, the control task
+ *   push_subscribe.c  subscriptions
  *   rebalance.c       which queues are ours: sharing, their objects, the round over them
  *   push_members.c    asking who is in the group
  *   push_offsets.c    where a queue begins, and its progress at the broker
@@ -324,7 +325,18 @@ void push_ref(struct tern_push_consumer *consumer);
 void push_unref(struct tern_push_consumer *consumer);
 /* Makes the control task look around. @thread any @locks takes:CONSUMER */
 void push_wake(struct tern_push_consumer *consumer);
+const char *push_state_text(enum push_state state);
+
+/* ---- push_subscribe.c ---- */
+
 void push_filter_unref(struct push_filter *filter); /* NULL allowed */
+/* name: with its namespace, checked. Tells nobody. TERN_SUBSCRIPTION_PARSE_FAILED, TERN_LIMIT,
+ * TERN_NO_MEMORY. @locks takes:CONSUMER */
+MUST_CHECK enum tern_code push_subscribe_to(struct tern_push_consumer *consumer, const char *name,
+                                            enum subscription_type type, const char *expression,
+                                            struct tern_error *err);
+/* For a heartbeat; arg: the consumer. false: no memory. @thread any @locks takes:CONSUMER */
+MUST_CHECK bool push_describe(void *arg, struct arena *arena, Tern__Wire__ConsumerData *out);
 
 /* ---- rebalance.c ---- */
 
@@ -435,22 +447,37 @@ void push_broadcast_wait(struct tern_push_consumer *consumer, struct latch *begu
 /* A message that failed: logged, counted, passed. Takes the message. @thread any */
 void push_broadcast_drop(struct push_queue *queue, struct tern_message *message);
 
+/* ---- push_chunks.c ---- */
+
+/* NULL without memory. count messages are to be filled in; one reference, the caller's. */
+struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count);
+void push_chunk_unref(struct push_chunk *chunk);
+/* Messages that no worker has claimed yet. */
+static inline uint32_t push_chunk_unclaimed(const struct push_chunk *chunk)
+{
+    uint32_t claimed = atomic_load_explicit(&chunk->claimed, memory_order_relaxed);
+    return claimed < chunk->count ? chunk->count - claimed : 0;
+}
+/* Messages leave the consumer's hands, whatever became of them; unrefs them. */
+void push_let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count);
+/* A chunk into the pool's lists, in its due time's place, and out of whichever it is in; the first
+ * fresh one, of which there is one; a begun one into the open list, with the list's reference, and
+ * out of it. @locks holds:CONSUMER (the pool's) */
+void push_pool_insert_fresh(struct push_pool *pool, struct push_chunk *chunk);
+void push_pool_insert_later(struct push_pool *pool, struct push_chunk *chunk);
+void push_pool_take_out(struct push_pool *pool, struct push_chunk *chunk);
+struct push_chunk *push_pool_pop_fresh(struct push_pool *pool);
+void push_pool_open(struct push_pool *pool, struct push_chunk *chunk);
+void push_pool_close(struct push_pool *pool, struct push_chunk *chunk);
+
 /* ---- push_consume.c ---- */
 
 MUST_CHECK enum tern_code push_pool_init(struct tern_push_consumer *consumer);
 void push_pool_fini(struct tern_push_consumer *consumer);
-/* NULL without memory. count messages are to be filled in; one reference, the caller's. */
-struct push_chunk *push_chunk_create(struct push_queue *queue, uint32_t count);
-void push_chunk_unref(struct push_chunk *chunk);
 /* Takes the chunk (and its messages). @thread any */
 void push_pool_add(struct tern_push_consumer *consumer, struct push_chunk *chunk);
 /* The same, to be worked on from chunk->due_ns on; due times must not fall from call to call. */
 void push_pool_add_later(struct tern_push_consumer *consumer, struct push_chunk *chunk);
-/* A chunk into the pool's lists, in its due time's place, and out of whichever it is in. @locks
- * holds:CONSUMER (the pool's) */
-void push_pool_insert_fresh(struct push_pool *pool, struct push_chunk *chunk);
-void push_pool_insert_later(struct push_pool *pool, struct push_chunk *chunk);
-void push_pool_take_out(struct push_pool *pool, struct push_chunk *chunk);
 /* Brings in a worker when one more is needed. @thread any @locks takes:CONSUMER */
 void push_pool_call_help(struct tern_push_consumer *consumer);
 /* What a message took. @thread worker */
@@ -471,8 +498,6 @@ void push_pool_discard(struct tern_push_consumer *consumer);
 
 /* Whether the calling thread is inside this consumer's listener. */
 bool push_pool_in_listener(const struct tern_push_consumer *consumer);
-/* Messages leave the consumer's hands, whatever became of them; unrefs them. */
-void push_let_go(struct push_queue *queue, struct tern_message **messages, uint32_t count);
 
 /* ---- message_retry.c ---- */
 
