@@ -2,6 +2,7 @@
  * mqadmin why, against real daemons: each answer is made to happen, and the sentence that tells it
  * is looked for. People read the sentences, scripts the facts' names.
  */
+#include "client/message_id.h"
 #include "tests/component/wire.h"
 #include "tests/unit/base/unit.h"
 
@@ -12,7 +13,9 @@ static struct cluster cluster;
 static int set_up(void **state)
 {
     (void)state;
-    cluster_up(&cluster, (const char *const[]){"mappedFileSizeCommitLog=64MiB", NULL});
+    cluster_up(&cluster,
+               (const char *const[]){"mappedFileSizeCommitLog=64MiB", "transactionTimeOut=300",
+                                     "transactionCheckInterval=1h", NULL});
     return 0;
 }
 
@@ -193,30 +196,135 @@ static void dead_letter_is_found_with_its_group(void **state)
     WHY(DONE, PARTS("! group given gave it up", "lies in %DLQ%given on broker-a"), id);
 }
 
-/* Where the broker takes messages that wait for a time */
-static void delayed_message_is_told_when_it_is_due(void **state)
+/* Sends to a topic with these properties; offset_id (64 bytes) is its offset id. */
+static void send_with(struct wire *wire, const char *topic, const char *props, char *offset_id,
+                      Tern__Wire__SendResponse *place)
+{
+    Tern__Wire__SendRequest send = TERN__WIRE__SEND_REQUEST__INIT;
+    WIRE_REQUEST(request, SEND, send, &send);
+    send.producer_group = bytes_of_text("P");
+    send.topic = bytes_of_text(topic);
+    send.properties = bytes_of_text(props);
+    struct rpc_call *call = wire_ask(wire, &request, "body", 4);
+    assert_int_equal(call->response->code, CODE(SUCCESS));
+    struct host host = {.port = call->response->send->store_host->port};
+    memcpy(host.ip, call->response->send->store_host->ip.data, 4);
+    message_id_format(offset_id, &host, call->response->send->physical_offset);
+    place->queue_offset = call->response->send->queue_offset;
+    place->physical_offset = call->response->send->physical_offset;
+    rpc_call_unref(call);
+}
+
+static void expect_not_said(int status, const char *part, const char *id)
+{
+    char *out = MQADMIN(&cluster, status, "why", id);
+    if (strstr(out, part))
+        fail_msg("why %s says \"%s\":\n%s", id, part, out);
+    free(out);
+}
+
+/* D-1: a message that waits is where it belongs, and one that was taken back is not told to wait */
+static void delayed_message_is_told_when_it_is_due_and_that_it_was_cancelled(void **state)
 {
     static const char id[] = "C0000202014E97C38F18F4C3B1670001";
+    static const char timer_id[] = "C0000202014E97C38F18F4C3B1670002";
+    Tern__Wire__SendResponse place = TERN__WIRE__SEND_RESPONSE__INIT;
+    char props[128], offset_id[64], timer_offset_id[64];
     struct wire wire;
-    Tern__Wire__SendRequest send = TERN__WIRE__SEND_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    char props[128];
     (void)state;
     make_topic("Later");
-    snprintf(props, sizeof props, "UNIQ_KEY\x01%s\x02%s\x01%d\x02", id, "DELAY", 18);
-    send.producer_group = frame_bytes("P", 1);
-    send.topic = frame_bytes("Later", strlen("Later"));
-    send.properties = frame_bytes(props, strlen(props));
-    request.body_case = TERN__WIRE__REQUEST__BODY_SEND;
-    request.send = &send;
     wire_open(&wire, cluster.broker.address, "127.0.0.1@later");
-    struct rpc_call *call = wire_ask(&wire, &request, "body", 4);
-    int32_t code = call->response->code;
-    rpc_call_unref(call);
+    snprintf(props, sizeof props, "UNIQ_KEY\001%s\002DELAY\00118\002", id);
+    send_with(&wire, "Later", props, offset_id, &place);
+    snprintf(props, sizeof props, "UNIQ_KEY\001%s\002TIMER_DELAY_SEC\0013000\002", timer_id);
+    send_with(&wire, "Later", props, timer_offset_id, &place);
     wire_close(&wire);
-    if (code != 0)
-        skip();
-    WHY(NO, PARTS("- on broker-a it waits until ", "to go to topic Later"), id, "-t", "Later");
+    WHY(DONE, PARTS("- on broker-a it waits until ", "to go to topic Later"), id, "-t", "Later");
+    WHY(DONE, PARTS("- on broker-a it waits until "), timer_id);
+    expect_not_said(DONE, "it is not there", id);
+    WHY(DONE, PARTS("- on broker-a it waits until ", "next: mqadmin why C0000202014E"), offset_id);
+    expect_not_said(DONE, "nobody reads it", offset_id);
+    free(MQADMIN(&cluster, DONE, "cancelMessage", "-i", offset_id, "-k", id));
+    char *out =
+        MQADMIN(&cluster, DONE, "cancelMessage", "-i", timer_offset_id, "-k", timer_id, "--json");
+    assert_non_null(strstr(out, "\"ok\": true"));
+    free(out);
+    WHY(DONE, PARTS("for topic Later, and was cancelled"), id);
+    WHY(DONE, PARTS("for topic Later, and was cancelled"), timer_id);
+    WHY(DONE, PARTS("for topic Later, and was cancelled"), timer_offset_id);
+    expect_not_said(DONE, "it waits", id);
+}
+
+static void beat_listening(struct wire *wire, const char *group)
+{
+    Tern__Wire__HeartbeatRequest body = TERN__WIRE__HEARTBEAT_REQUEST__INIT;
+    WIRE_REQUEST(request, HEARTBEAT, heartbeat, &body);
+    ProtobufCBinaryData groups[] = {bytes_of_text(group)};
+    body.producer_groups = body.checked_groups = groups;
+    body.n_producer_groups = body.n_checked_groups = 1;
+    wire_expect(wire, &request, NULL, 0, 0, NULL);
+}
+
+/* Checks are handed to clients that wait for events. */
+static void wait_for_events(struct wire *wire, struct wire_pending *pending)
+{
+    Tern__Wire__WaitEventsRequest body = TERN__WIRE__WAIT_EVENTS_REQUEST__INIT;
+    WIRE_REQUEST(request, WAIT_EVENTS, wait_events, &body);
+    body.suspend_timeout_ms = 1000;
+    wire_start(wire, &request, pending);
+}
+
+static void end_transaction(struct wire *wire, const Tern__Wire__SendResponse *half,
+                            Tern__Wire__TransactionOutcome outcome)
+{
+    Tern__Wire__EndTransactionRequest body = TERN__WIRE__END_TRANSACTION_REQUEST__INIT;
+    WIRE_REQUEST(request, END_TRANSACTION, end_transaction, &body);
+    body.producer_group = bytes_of_text("G");
+    body.half_queue_offset = half->queue_offset;
+    body.half_physical_offset = half->physical_offset;
+    body.outcome = outcome;
+    wire_expect(wire, &request, NULL, 0, 0, NULL);
+}
+
+/* P-3: one that was asked about is not told to be rolled back */
+static void transaction_is_told_undecided_committed_and_rolled_back(void **state)
+{
+    static const char *const ids[] = {"C0000202014E97C38F18F4C3B1670011",
+                                      "C0000202014E97C38F18F4C3B1670012"};
+    Tern__Wire__SendResponse half[2] = {TERN__WIRE__SEND_RESPONSE__INIT,
+                                        TERN__WIRE__SEND_RESPONSE__INIT};
+    char offset_id[2][64];
+    struct wire_pending pending;
+    struct wire wire;
+    (void)state;
+    make_topic("Money");
+    wire_open(&wire, cluster.broker.address, "127.0.0.1@teller");
+    beat_listening(&wire, "G");
+    wait_for_events(&wire, &pending);
+    for (int i = 0; i < 2; i++) {
+        char props[128];
+        snprintf(props, sizeof props, "TRAN_MSG\001true\002PGROUP\001G\002UNIQ_KEY\001%s", ids[i]);
+        send_with(&wire, "Money", props, offset_id[i], &half[i]);
+    }
+    wire_await_status(&wire, "transactionChecksTotal", 2);
+    assert_true(wire_wait(&pending, PATIENCE_MS));
+    rpc_call_unref(pending.call);
+    for (int i = 0; i < 2; i++) {
+        const char *const *parts = PARTS("! on broker-a it is prepared for topic Money and not "
+                                         "decided: producer group G was asked 1 times");
+        WHY(DONE, parts, ids[i]);
+        WHY(DONE, parts, offset_id[i]);
+        expect_not_said(DONE, "it is not there", ids[i]);
+    }
+    end_transaction(&wire, &half[0], TERN__WIRE__TRANSACTION_OUTCOME__TRANSACTION_COMMIT);
+    end_transaction(&wire, &half[1], TERN__WIRE__TRANSACTION_OUTCOME__TRANSACTION_ROLLBACK);
+    wire_await_offset(&wire, "Money", 0, 1);
+    wire_close(&wire);
+    WHY(DONE, PARTS("- it was prepared on broker-a by producer group G and committed"), ids[0]);
+    WHY(DONE, PARTS("- it was prepared on broker-a by producer group G and committed"),
+        offset_id[0]);
+    WHY(DONE, PARTS("for topic Money and rolled back"), ids[1]);
+    WHY(DONE, PARTS("for topic Money and rolled back"), offset_id[1]);
 }
 
 static void wrong_usage_says_what_belongs_together(void **state)
@@ -237,7 +345,8 @@ int main(void)
         cmocka_unit_test(group_without_members_has_not_come_to_it),
         cmocka_unit_test(members_that_disagree_and_stand_still_are_named),
         cmocka_unit_test(dead_letter_is_found_with_its_group),
-        cmocka_unit_test(delayed_message_is_told_when_it_is_due),
+        cmocka_unit_test(delayed_message_is_told_when_it_is_due_and_that_it_was_cancelled),
+        cmocka_unit_test(transaction_is_told_undecided_committed_and_rolled_back),
         cmocka_unit_test(wrong_usage_says_what_belongs_together),
     };
     return cmocka_run_group_tests_name("why", tests, set_up, tear_down);

@@ -259,7 +259,7 @@ static int run_cancel(struct invocation *invocation)
         admin_call_broker(invocation->admin, address, &request, NULL, 0, NULL, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
-    printf("cancelled %s\n", key);
+    print_done(invocation->json, "cancelled %s", key);
     return EXIT_DONE;
 }
 

@@ -2,7 +2,7 @@
  * mqadmin why: where a message is, and why a group does or does not get it, in sentences.
  *
  *   message ─► why_message: stored, flushed, replicated, in its queue, expired
- *           ─► why_copies: waiting for its time, transaction, retries, dead letters
+ *           ─► why_copies: transaction, retries, dead letters; why_waiting: its time
  *           ─► why_readers: each group's progress, members and expressions against it
  *   group   ─► why_group: backlog, members, owners, permissions, standstill
  *
@@ -59,9 +59,19 @@ MUST_CHECK enum tern_code why_query(struct why *why, const struct admin_broker *
 int why_about_message(struct why *why, const char *id, const char *key, const char *topic);
 int why_about_group(struct why *why, const char *group, const char *topic);
 
-/* Copies of a message in the product's own topics, at the topic's brokers. */
-void why_copies(struct why *why, const char *unique_id, const char *topic,
-                const struct admin_broker *brokers, size_t count, bool found);
+/*
+ * Copies of a message in the product's own topics, at the topic's brokers. true: one of them says
+ * where the message is, or what became of it.
+ */
+bool why_copies(struct why *why, const char *unique_id, const char *topic,
+                const struct admin_broker *brokers, size_t count);
+/* A record that stands for a message: waiting for its time, or prepared; says so. false: it is
+ * none. */
+bool why_stand_in(struct why *why, const struct why_message *record);
+/* A message that waits, or waited. true: it waits still, or was ended by a mark. */
+bool why_waiting(struct why *why, const struct why_message *record);
+/* One in DELAY_DEAD_TOPIC. true. */
+bool why_undeliverable(struct why *why, const struct why_message *record);
 /* Every group of the topic against this message. */
 void why_readers(struct why *why, const struct why_message *message);
 

@@ -98,7 +98,7 @@ static void say_slaves(struct why *why, const struct why_message *m)
                     slave->link_up ? "" : " and its link is down");
     }
     if (slaves > 0 && have == slaves)
-        why_say(why, true, "slave", "%s have it (%zu)", slaves > 1 ? "all slaves" : "the slave",
+        why_say(why, true, "slave", "%s it (%zu)", slaves > 1 ? "all slaves have" : "the slave has",
                 slaves);
     if (have < slaves)
         why_next(why, "mqadmin haStatus -b %s", m->broker);
@@ -169,14 +169,6 @@ static void say_stored(struct why *why, const struct why_message *m)
             ", commit log offset %" PRId64 ", since %s, tag %s, keys %s",
             tern_message_id(m->message), m->broker, m->address, m->topic, m->queue_id, m->queue_off,
             m->phys_off, stored, tag ? tag : "none", keys && keys[0] ? keys : "none");
-}
-
-static void about_one(struct why *why, const struct why_message *m)
-{
-    say_stored(why, m);
-    say_positions(why, m);
-    say_slaves(why, m);
-    say_queue(why, m);
 }
 
 /* ---- finding it ---- */
@@ -291,7 +283,7 @@ static void say_not_found(struct why *why, const char *topic)
 }
 
 /* The product's own copies: asked at the brokers of the topic, or at all when it is not known. */
-static void about_copies(struct why *why, const char *unique_id, const char *topic, bool found)
+static bool about_copies(struct why *why, const char *unique_id, const char *topic)
 {
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
@@ -299,10 +291,23 @@ static void about_copies(struct why *why, const char *unique_id, const char *top
     enum tern_code code =
         admin_brokers(why->invocation->admin, NULL, false, &brokers, &count, &err);
     if (code != TERN_OK)
-        return;
+        return false;
     count = command_keep_first(why->invocation, brokers, count);
-    why_copies(why, unique_id, topic, brokers, count, found);
+    bool told = why_copies(why, unique_id, topic, brokers, count);
     free(brokers);
+    return told;
+}
+
+static void about_one(struct why *why, const struct why_message *m)
+{
+    say_stored(why, m);
+    say_positions(why, m);
+    say_slaves(why, m);
+    if (why_stand_in(why, m))
+        return;
+    say_queue(why, m);
+    (void)!about_copies(why, tern_message_id(m->message), m->topic);
+    why_readers(why, m);
 }
 
 int why_about_message(struct why *why, const char *id, const char *key, const char *topic)
@@ -326,15 +331,11 @@ int why_about_message(struct why *why, const char *id, const char *key, const ch
     if (found->count > 1)
         why_say(why, true, "several", "%zu messages%s have it", found->count,
                 found->more ? " and more" : "");
-    for (size_t i = 0; i < found->count; i++) {
-        const struct why_message *m = &found->list[i];
-        about_one(why, m);
-        about_copies(why, tern_message_id(m->message), m->topic, true);
-        why_readers(why, m);
-    }
+    for (size_t i = 0; i < found->count; i++)
+        about_one(why, &found->list[i]);
     bool any = found->count > 0;
     if (!any && !by_offset)
-        about_copies(why, wanted, topic, false);
+        any = about_copies(why, wanted, topic);
     if (!any)
         say_not_found(why, topic);
     why_found_clear(found);
