@@ -305,6 +305,8 @@ static void order_topic_keeps_its_list_of_queues(void **state)
     assert_contains(said, "orderConf=[broker-a:4]");
     free(said);
     free(SET_MQADMIN(&set, 1, "updateOrderConf", "-t", "Orders", "-m", "put", "-v", "broker-a=4"));
+    free(
+        SET_MQADMIN(&set, 1, "updateOrderConf", "-t", "no topic", "-m", "put", "-v", "broker-a:4"));
     free(SET_MQADMIN(&set, 2, "updateOrderConf", "-t", "Orders", "-m", "put"));
     free(SET_MQADMIN(&set, 2, "updateOrderConf", "-t", "Orders", "-m", "look"));
     said = SET_MQADMIN(&set, 0, "updateOrderConf", "-t", "Orders", "-m", "put", "-v",

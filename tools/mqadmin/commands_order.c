@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/names.h"
 #include "base/order_conf.h"
 #include "tools/mqadmin/order_conf_edit.h"
 
@@ -96,7 +97,9 @@ static int run_put(struct invocation *invocation, const char *topic)
     struct tern_error err = {.text = ""};
     if (!conf)
         return command_usage(invocation, "put needs -v broker:queues;…");
-    enum tern_code code = order_conf_put(invocation->admin, topic, conf, &err);
+    enum tern_code code = topic_name_check(topic, strlen(topic), &err);
+    if (code == TERN_OK)
+        code = order_conf_put(invocation->admin, topic, conf, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     print_done(invocation->json, "update orderConf success. topic=[%s], orderConf=[%s]", topic,

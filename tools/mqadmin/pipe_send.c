@@ -15,56 +15,71 @@ enum { SEND_TIMEOUT_MS = 5000 };
 
 /* ---- one message ---- */
 
-static enum tern_code apply_delay(struct invocation *invocation, struct tern_message *message,
+/* Its delay, once for all its messages. EXIT_DONE, or EXIT_USAGE and said. */
+static int read_delay(struct sender *sender)
+{
+    struct invocation *invocation = sender->invocation;
+    if (!option_number(invocation, "delay-level", 0, 18, 0, &sender->delay_level) ||
+        !option_number(invocation, "deliver-at", 0, INT64_MAX / 2, 0, &sender->deliver_at_ms))
+        return EXIT_USAGE;
+    if (sender->delay_level && sender->deliver_at_ms)
+        return command_usage(invocation, "--delay-level and --deliver-at: a message has one delay");
+    return EXIT_DONE;
+}
+
+static enum tern_code apply_delay(const struct sender *sender, struct tern_message *message,
                                   struct tern_error *err)
 {
-    int64_t level;
-    int64_t at_ms;
     enum tern_code code = TERN_OK;
-    if (!option_number(invocation, "delay-level", 0, 18, 0, &level) ||
-        !option_number(invocation, "deliver-at", 0, INT64_MAX / 2, 0, &at_ms))
-        return error_set(err, TERN_INVALID, "--delay-level is 0..18, --deliver-at ms since 1970");
-    if (level && at_ms)
-        return error_set(err, TERN_INVALID,
-                         "--delay-level and --deliver-at: a message has one delay");
-    if (level)
-        code = tern_message_set_delay_level(message, (int)level);
-    if (code == TERN_OK && at_ms)
-        code = tern_message_set_deliver_at_ms(message, at_ms);
+    if (sender->delay_level)
+        code = tern_message_set_delay_level(message, (int)sender->delay_level);
+    if (code == TERN_OK && sender->deliver_at_ms)
+        code = tern_message_set_deliver_at_ms(message, sender->deliver_at_ms);
     return code ? error_set(err, code, "the delay does not fit into the properties") : TERN_OK;
 }
 
-static enum tern_code apply_options(struct invocation *invocation, struct tern_message *message,
+static enum tern_code apply_property(const char *text, struct tern_message *message,
+                                     struct tern_error *err)
+{
+    char name[256];
+    const char *equals = strchr(text, '=');
+    size_t len = equals ? (size_t)(equals - text) : 0;
+    if (!len || len >= sizeof name)
+        return error_set(err, TERN_INVALID, "--property: '%.64s' is not name=value", text);
+    memcpy(name, text, len);
+    name[len] = 0;
+    enum tern_code code = tern_message_set_property(message, name, equals + 1);
+    if (code == TERN_TOO_LARGE)
+        return error_set(err, code, "--property: with %s all properties exceed 32767 bytes", name);
+    return code ? error_set(err, code,
+                            "--property: %s cannot be set: its value is empty or holds \\x01 or "
+                            "\\x02, or the name is one of the system's",
+                            name)
+                : TERN_OK;
+}
+
+static enum tern_code apply_options(const struct sender *sender, struct tern_message *message,
                                     struct tern_error *err)
 {
+    const struct invocation *invocation = sender->invocation;
     const char *tag = option_value(invocation, "tags"), *keys = option_value(invocation, "keys");
     enum tern_code code = TERN_OK;
     if (tag && (code = tern_message_set_tag(message, tag)) != TERN_OK)
         return error_set(err, code, "-c: '%s' is no tag", tag);
     if (keys && (code = tern_message_set_keys(message, keys)) != TERN_OK)
         return error_set(err, code, "-k: '%s' are no keys", keys);
-    if ((code = apply_delay(invocation, message, err)) != TERN_OK)
+    if ((code = apply_delay(sender, message, err)) != TERN_OK)
         return code;
-    for (size_t i = 0; i < invocation->repeated_count; i++) {
-        char name[256];
-        const char *equals = strchr(invocation->repeated[i], '=');
-        size_t len = equals ? (size_t)(equals - invocation->repeated[i]) : 0;
-        if (!len || len >= sizeof name)
-            return error_set(err, TERN_INVALID, "--property: '%s' is not name=value",
-                             invocation->repeated[i]);
-        memcpy(name, invocation->repeated[i], len);
-        name[len] = 0;
-        if ((code = tern_message_set_property(message, name, equals + 1)) != TERN_OK)
-            return error_set(err, code, "--property: '%s' cannot be set", invocation->repeated[i]);
-    }
-    return TERN_OK;
+    for (size_t i = 0; code == TERN_OK && i < invocation->repeated_count; i++)
+        code = apply_property(invocation->repeated[i], message, err);
+    return code;
 }
 
 enum tern_code sender_message(const struct sender *sender, const void *body, size_t size,
                               struct tern_message **out, struct tern_error *err)
 {
     enum tern_code code = tern_message_create(sender->topic, body, size, out, err);
-    if (code == TERN_OK && (code = apply_options(sender->invocation, *out, err)) != TERN_OK)
+    if (code == TERN_OK && (code = apply_options(sender, *out, err)) != TERN_OK)
         tern_message_unref(*out);
     return code;
 }
@@ -209,6 +224,10 @@ int pipe_send(struct invocation *invocation)
         return command_fail(invocation, TERN_NO_MEMORY, NULL);
     sender->invocation = invocation;
     sender->topic = option_value(invocation, "topic");
+    if ((status = read_delay(sender)) != EXIT_DONE) {
+        free(sender);
+        return status;
+    }
     enum tern_code code = start_producer(sender, &err);
     if (code == TERN_OK)
         code = choose_queues(sender, queue_id, &err);
