@@ -51,7 +51,11 @@ TERN_API enum tern_code tern_producer_options_retries(struct tern_producer_optio
 /* Largest body accepted here; 1…64 MiB, default 4 MiB, the broker's default. */
 TERN_API enum tern_code
 tern_producer_options_max_message_bytes(struct tern_producer_options *options, int64_t size_bytes);
-/* Asynchronous sends under way (frames) before TERN_LIMIT; 1…65,535, default 4096. */
+/*
+ * Asynchronous sends under way (frames) before TERN_LIMIT; 1…65,535, default 2048. All requests of
+ * this process to one broker share a connection that carries 4088; with more, sends that were
+ * accepted may find no room there, and their callbacks get TERN_LIMIT.
+ */
 TERN_API enum tern_code tern_producer_options_max_in_flight(struct tern_producer_options *options,
                                                             int frames);
 

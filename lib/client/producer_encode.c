@@ -148,7 +148,12 @@ enum tern_code send_start_call(struct send *send, int64_t now_ns, rpc_done_fn do
         choose_family(send);
     enum tern_code code =
         records ? start_records(send, now_ns, done) : start_plain(send, now_ns, done);
-    if (code != TERN_OK && !send->err.text[0])
+    if (code == TERN_LIMIT)
+        error_set(&send->err, code,
+                  "broker %s (%s): its connection has no room for another request, the most are "
+                  "4088: wait for callbacks, or lower max_in_flight",
+                  send->target->broker->name, send->target->address);
+    else if (code != TERN_OK && !send->err.text[0])
         error_set(&send->err, code, "broker %s (%s): %s", send->target->broker->name,
                   send->target->address, tern_code_text(code));
     return code;

@@ -50,7 +50,7 @@ enum {
     DEFAULT_TOPIC_QUEUES = 4,
     DEFAULT_SEND_TIMEOUT_MS = 3000,
     DEFAULT_RETRIES = 2,
-    DEFAULT_IN_FLIGHT = 4096
+    DEFAULT_IN_FLIGHT = 2048 /* half of what a connection carries, others share it */
 };
 
 struct tern_producer_options {

@@ -39,6 +39,30 @@ static void asynchronous_sends_are_limited(void **state)
     client_world_destroy(world);
 }
 
+/* More than a connection carries must not be accepted, to fail in its callback. */
+static void default_limit_leaves_room_on_the_connection(void **state)
+{
+    enum { TRIED = 5000 };
+    (void)state;
+    struct client_world *world = client_world_create(1, 1);
+    struct tern_producer *producer = client_world_producer(world, NULL);
+    struct outcome *outcomes = calloc(TRIED, sizeof *outcomes);
+    assert_non_null(outcomes);
+    assert_int_equal(send_one(producer, "T", "x", NULL, NULL), TERN_OK);
+    world->brokers[0].hold = true;
+    int accepted = 0;
+    while (accepted < TRIED && send_async(producer, "x", NULL, &outcomes[accepted]) == TERN_OK)
+        accepted++;
+    assert_int_equal(accepted, 2048);
+    for (int i = 0; i < accepted; i++)
+        assert_int_equal(outcomes[i].calls, 0);
+    tern_producer_destroy(producer);
+    for (int i = 0; i < accepted; i++)
+        assert_int_equal(outcomes[i].calls, 1);
+    free(outcomes);
+    client_world_destroy(world);
+}
+
 static void oneway_is_sent_once_whatever_the_answer(void **state)
 {
     (void)state;
@@ -200,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asynchronous_sends_are_limited),
+        cmocka_unit_test(default_limit_leaves_room_on_the_connection),
         cmocka_unit_test(oneway_is_sent_once_whatever_the_answer),
         cmocka_unit_test(shutdown_waits_for_sends_under_way),
         cmocka_unit_test(calls_in_the_wrong_state_name_it),
