@@ -341,6 +341,22 @@ static enum tern_code check_delays(struct broker_config *config, struct tern_err
     return code;
 }
 
+/* Traces go to it like messages, so it must be a topic that clients may send to, and no group's. */
+static enum tern_code check_trace_topic(const struct broker_config *config, struct tern_error *err)
+{
+    const char *name = config->trace_topic;
+    enum tern_code code = topic_name_check(name, strlen(name), err);
+    if (code != TERN_OK)
+        return error_prefix(err, code, "msgTraceTopicName");
+    if (topic_send_forbidden(name, strlen(name)) || !strcmp(name, DEFAULT_TOPIC) ||
+        !strncmp(name, RETRY_TOPIC_PREFIX, strlen(RETRY_TOPIC_PREFIX)) ||
+        !strncmp(name, DLQ_TOPIC_PREFIX, strlen(DLQ_TOPIC_PREFIX)))
+        return error_set(err, TERN_CONFIG,
+                         "msgTraceTopicName: '%s' serves something else already: choose another",
+                         name);
+    return TERN_OK;
+}
+
 enum tern_code broker_config_check(struct broker_config *config, struct tern_error *err)
 {
     enum tern_code code = fill_from_host(config, err);
@@ -355,7 +371,8 @@ enum tern_code broker_config_check(struct broker_config *config, struct tern_err
                          "brokerId: %" PRId64 " does not go with brokerRole: a master has id 0, a "
                          "slave another",
                          config->broker_id);
-    if ((code = check_replication(config, err)) || (code = check_delays(config, err)))
+    if ((code = check_replication(config, err)) || (code = check_delays(config, err)) ||
+        (code = check_trace_topic(config, err)))
         return code;
     if (!broker_config_hours(config->delete_when))
         return error_set(err, TERN_CONFIG,

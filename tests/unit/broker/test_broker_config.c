@@ -94,6 +94,23 @@ static void contradictions_name_their_keys(void **state)
     assert_non_null(strstr(err.text, "brokerName"));
 }
 
+/* a name that no topic can have would leave the broker without its trace topic, silently. */
+static void trace_topic_must_be_one_that_clients_send_to(void **state)
+{
+    static const char *const wrong[] = {
+        "msgTraceTopicName=a b",      "msgTraceTopicName=SCHEDULE_TOPIC_XXXX",
+        "msgTraceTopicName=%RETRY%g", "msgTraceTopicName=%DLQ%g",
+        "msgTraceTopicName=TBW102",   "msgTraceTopicName=rmq_sys_wheel_timer",
+    };
+    struct tern_error err;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_not_equal(CHECK(&err, wrong[i]), TERN_OK);
+        assert_non_null(strstr(err.text, "msgTraceTopicName"));
+    }
+    assert_int_equal(CHECK(&err, "msgTraceTopicName=Traces"), TERN_OK);
+}
+
 static void delete_hours_are_a_bit_each(void **state)
 {
     (void)state;
@@ -111,6 +128,7 @@ int main(void)
         cmocka_unit_test(bare_retention_is_hours),
         cmocka_unit_test(delay_levels_longer_than_retention_are_refused_or_left_out),
         cmocka_unit_test(keys_not_offered_are_refused_with_the_reason),
+        cmocka_unit_test(trace_topic_must_be_one_that_clients_send_to),
         cmocka_unit_test(contradictions_name_their_keys),
         cmocka_unit_test(delete_hours_are_a_bit_each),
     };
