@@ -16,6 +16,16 @@ page() { # program
 }
 
 status=0
+# Every request and code of the wire stands in the protocol's tables.
+requests=$(sed -n '/^message Request {/,/^}/p' proto/ternmq.proto | sed -n 's/^    [A-Za-z]* \([a-z_]*\) = \([0-9]*\);.*/| \2 | \1 |/p')
+codes=$(sed -n '/^enum Code {/,/^}/p' proto/ternmq.proto | sed -n 's/^  \([A-Z_]*\) = \([0-9]*\);.*/| \2 | \1 |/p')
+while read -r row; do
+    grep -qF -- "$row" docs/protocol.md && continue
+    echo "docs/protocol.md has no row $row" >&2
+    status=1
+done <<<"$requests
+$codes"
+
 for what in mqnamesrv:docs/reference/mqnamesrv.md mqbroker:docs/reference/mqbroker.md \
     mqadmin:docs/reference/mqadmin.md completion:deploy/completion/mqadmin.bash; do
     file=${what#*:}
