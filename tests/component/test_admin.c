@@ -192,6 +192,7 @@ static void group_is_deleted_with_its_retry_topic(void **state)
     EXPECT("SubscriptionGroupConfig [groupName=del, consumeEnable=true", "updateSubGroup", "-c",
            "DefaultCluster", "-g", "del", "-r", "3");
     EXPECT("retryMaxTimes                           =  3", "getConsumerConfig", "-g", "del");
+    EXPECT("subscriptionConsistency                 =  warn", "getConsumerConfig", "-g", "del");
     free(MQADMIN(&cluster, DONE, "deleteSubGroup", "-c", "DefaultCluster", "-g", "del", "-r",
                  "true"));
     REFUSED(NO, "no broker has", "getConsumerConfig", "-n", cluster.namesrv_list, "-g", "del");
@@ -305,6 +306,8 @@ static void commands_without_a_row_say_why(void **state)
     REFUSED(NO, "no access control", "updateAclConfig");
     REFUSED(NO, "no access control", "help", "deleteAclConfig");
     REFUSED(USAGE, "The sub command nonsense not exist.", "nonsense");
+    REFUSED(USAGE, "see mqadmin help topicList", "topicList", "--nonsense");
+    REFUSED(NO, "traceTopicEnable", "queryMsgTraceById", "-n", cluster.namesrv_list, "-i", "7F00");
     REFUSED(USAGE, "The sub command nonsense not exist.", "help", "nonsense");
 }
 

@@ -134,9 +134,18 @@ static int run_update_broker_config(struct invocation *invocation)
 
 /* ---- groups ---- */
 
+/* As updateSubGroup takes it; a number that this program does not know stays one. */
+static json_t *consistency_json(int32_t consistency)
+{
+    static const char *const texts[] = {"warn", "refuse", "isolate"};
+    if (consistency < 0 || (size_t)consistency >= sizeof texts / sizeof texts[0])
+        return number_of(consistency);
+    return text_of(texts[consistency]);
+}
+
 static json_t *group_json(const Tern__Wire__GroupConfig *g)
 {
-    return json_pack("{s:o, s:b, s:b, s:b, s:i, s:i, s:I, s:I, s:b, s:i}", "groupName",
+    return json_pack("{s:o, s:b, s:b, s:b, s:i, s:i, s:I, s:I, s:b, s:o}", "groupName",
                      bytes_of(g->name.data, g->name.len), "consumeEnable", g->consume_enable,
                      "consumeFromMinEnable", g->consume_from_min_enable, "consumeBroadcastEnable",
                      g->consume_broadcast_enable, "retryQueueNums", (int)g->retry_queues,
@@ -144,7 +153,7 @@ static json_t *group_json(const Tern__Wire__GroupConfig *g)
                      "whichBrokerWhenConsumeSlowly",
                      (json_int_t)g->which_broker_when_consume_slowly, "notifyConsumerIdsChanged",
                      g->notify_members_changed, "subscriptionConsistency",
-                     (int)g->subscription_consistency);
+                     consistency_json(g->subscription_consistency));
 }
 
 static void print_group(const struct admin_broker *broker, const json_t *group)

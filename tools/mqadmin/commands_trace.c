@@ -191,6 +191,12 @@ static int run_trace(struct invocation *invocation)
     topic = topic ? topic : TRACE_TOPIC;
     enum tern_code code =
         admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err);
+    if (code == TERN_TOPIC_NOT_EXIST)
+        code =
+            error_set(&err, code,
+                      "no broker has the trace topic %s: start them with traceTopicEnable: true, "
+                      "or name the clients' own with -t",
+                      topic);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     count = command_keep_first(invocation, brokers, count);

@@ -111,6 +111,9 @@ bool dlq_each(struct invocation *invocation, const char *group, dlq_visit_fn vis
     snprintf(topic, sizeof topic, "%s%s", DLQ_TOPIC_PREFIX, group);
     enum tern_code code =
         admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err);
+    if (code == TERN_TOPIC_NOT_EXIST)
+        code =
+            error_set(&err, code, "group %s has no dead letters: no broker has %s", group, topic);
     if (code != TERN_OK) {
         *status = command_fail(invocation, code, &err);
         return false;

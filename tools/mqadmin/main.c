@@ -148,7 +148,8 @@ static int parse(int argc, char **argv, struct invocation *invocation)
         } else if (found == 'h') {
             help_command(command, stdout);
             return EXIT_DONE;
-        } else {
+        } else { /* getopt has said what is wrong */
+            fprintf(stderr, "see mqadmin help %s\n", command->name);
             return EXIT_USAGE;
         }
     }
@@ -283,7 +284,8 @@ int main(int argc, char **argv)
         return EXIT_NO;
     }
     if (!command) {
-        fprintf(stderr, "mqadmin: The sub command %s not exist.\n", help ? argv[2] : name);
+        fprintf(stderr, "mqadmin: The sub command %s not exist. mqadmin help lists them.\n",
+                help ? argv[2] : name);
         return EXIT_USAGE;
     }
     if (help) {

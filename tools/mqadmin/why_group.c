@@ -152,7 +152,7 @@ static void about_topics(struct group_look *look)
     if (letters > 0) {
         why_say(look->why, false, "dead", "%" PRId64 " messages were given up and lie in %s on %s",
                 letters, dead, look->broker);
-        why_next(look->why, "mqadmin printMsg -t %s", dead);
+        why_next(look->why, "mqadmin dlqList -g %s", look->group);
     }
 }
 
