@@ -11,6 +11,8 @@ page() { # program
     mqadmin) "$bin/mqadmin" --reference ;;
     completion) "$bin/mqadmin" --completion ;;
     *) printf '# %s: configuration\n\nPrinted from the configuration table by `%s --config-reference`.\n\n' "$1" "$1"
+        printf 'Durations: `500ms`, `15s`, `10m`, `2h`, `3d`; a bare number is milliseconds unless its row says otherwise.\n'
+        printf 'Sizes: bytes, or `64KiB`, `4MiB`, `1GiB`. Live: `mqadmin updateBrokerConfig` changes it in a running broker.\n\n'
         "$bin/$1" --config-reference | sed 's/[[:space:]]*$//' ;;
     esac
 }

@@ -68,7 +68,9 @@ static enum tern_code unexpected(struct reader *r, const yaml_event_t *event, co
         what = "a second document";
         break;
     case YAML_SCALAR_EVENT:
-        what = "an anchor, a tag or a lone value";
+        what = memchr(event->data.scalar.value, '=', event->data.scalar.length)
+                   ? "key=value, as in a properties file,"
+                   : "an anchor, a tag or a lone value";
         break;
     default:
         break;

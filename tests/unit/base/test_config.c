@@ -272,6 +272,7 @@ static void anything_but_flat_settings_is_refused(void **state)
     expect_refused("brokerName: *x\n", 1, "", "");
     expect_refused("- a\n- b\n", 1, "a list", "");
     expect_refused("just text\n", 1, "a lone value", "");
+    expect_refused("brokerName=a\nbrokerId=0\n", 1, "properties file", "lines of key: value");
     expect_refused("listenPort: 1\n---\nlistenPort: 2\n", 2, "a second document", "");
     expect_refused("brokerName: a\nlistenPort: 1: 2\n", 2, "not valid YAML", "");
     expect_refused("? [a]\n: b\n", 1, "a list", "");
