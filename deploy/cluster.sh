@@ -7,6 +7,7 @@
 #   cluster.sh kill NODE…                  SIGKILL
 #   cluster.sh stop NODE… | start NODE…    clean stop, start again (all, then waits until they are ready)
 #   cluster.sh wait [SECONDS]              until every master takes writes with all its slaves in sync (60)
+#   cluster.sh env                         for eval "$(cluster.sh env)": NAMESRV_ADDR, and PATH to the programs
 #   cluster.sh logs NODE                   the node's log
 #   cluster.sh destroy --yes               stop all and delete the stores
 #
@@ -328,6 +329,11 @@ show() {
     ! $json || printf ']\n'
 }
 
+environment() {
+    [ -f "$home/nodes" ] || die "no cluster in $home: cluster.sh up LAYOUT first"
+    printf 'export NAMESRV_ADDR=%q PATH=%q:"$PATH"\n' "$(namesrv_list)" "$TERNMQ_BIN"
+}
+
 destroy() {
     [ "${1:-}" = --yes ] || wrong "destroy deletes all stores under $home: say destroy --yes"
     [ -f "$home/nodes" ] || return 0
@@ -348,6 +354,7 @@ kill) known "$@"; halt KILL "$@" ;;
 stop) known "$@"; halt TERM "$@" ;;
 start) known "$@"; start "$@" ;;
 wait) wait_in_sync "$@" ;;
+env) environment ;;
 logs) known "$@"; cat "$home/$1/log" ;;
 destroy) destroy "$@" ;;
 -h | --help) usage ;;

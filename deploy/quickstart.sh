@@ -20,7 +20,7 @@ esac
 
 install_packages "$TERNMQ_SOURCE/deploy/packages.txt"
 printf 'building …\n' >&2
-build "$TERNMQ_PRESET"
+build "$TERNMQ_PRESET" mqnamesrv mqbroker mqadmin mqbench mqstore docs/examples/all # not the tests
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ternmq-quickstart.XXXXXX")
 $keep || export TERNMQ_HOME=$work/home

@@ -360,6 +360,23 @@ static void example_configurations_are_accepted(void **state)
     }
 }
 
+/* `eval "$(cluster.sh env)"` makes the programs of this cluster talk to it. */
+static void env_is_for_a_shell_that_uses_the_cluster(void **state)
+{
+    (void)state;
+    char *err = CLUSTER(1, "env");
+    assert_contains(err, "cluster.sh up");
+    free(err);
+    free(CLUSTER(0, "up", "1m"));
+    static const char *const args[] = {
+        "-c", "eval \"$(" SOURCE_DIR "/deploy/cluster.sh env)\" && mqadmin clusterList", NULL};
+    struct tool tool;
+    tool_run(&tool, "/bin/bash", args, NULL, 0);
+    assert_int_equal(tool.status, 0);
+    assert_contains(tool.out, "broker-a");
+    tool_free(&tool);
+}
+
 /* A setting that has no effect now must not look as if it had, nor spoil the next start */
 static void settings_for_a_broker_that_runs_are_refused(void **state)
 {
@@ -400,6 +417,7 @@ int main(void)
         REAL(cluster_goes_up_dies_comes_back_and_goes_down),
         REAL(set_gets_in_sync_and_again_after_its_master_or_all_died),
         cmocka_unit_test(example_configurations_are_accepted),
+        REAL(env_is_for_a_shell_that_uses_the_cluster),
         REAL(settings_for_a_broker_that_runs_are_refused),
         REAL(wrong_usage_ends_with_2),
     };
