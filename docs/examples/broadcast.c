@@ -1,5 +1,5 @@
-/* Every instance of a service hears everything: NAMESRV_ADDR=127.0.0.1:9876 broadcast TOPIC GROUP
- * [NAME], until Enter is pressed. Two on one machine need a NAME each. */
+/* Every instance of a service hears everything: NAMESRV_ADDR=127.0.0.1:9876 example_broadcast TOPIC
+ * GROUP [NAME], until Enter is pressed. Two on one machine need a NAME each. */
 #include <stdio.h>
 
 #include <tern/tern.h>
@@ -18,7 +18,7 @@ static enum tern_consume_result listen(void *arg, const struct tern_message *con
 
 int main(int argc, char **argv)
 {
-    struct tern_error err = {.text = "usage: broadcast TOPIC GROUP [NAME]"};
+    struct tern_error err = {.text = "usage: example_broadcast TOPIC GROUP [NAME]"};
     struct tern_consumer_options *options = tern_consumer_options_create();
     struct tern_push_consumer *consumer = NULL;
     bool running = (argc == 3 || argc == 4) && options &&
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
         printf("ready\n"); /* what is sent from now on is heard */
         getchar();
     } else {
-        fprintf(stderr, "broadcast: %s\n", err.text);
+        fprintf(stderr, "example_broadcast: %s\n", err.text);
     }
     tern_push_consumer_destroy(consumer); /* writes how far it came */
     tern_consumer_options_destroy(options);

@@ -1,5 +1,5 @@
-/* Messages in order: NAMESRV_ADDR=127.0.0.1:9876 orderly TOPIC GROUP KEY… sends three steps of each
- * key, and consumes in order until Enter is pressed. */
+/* Messages in order: NAMESRV_ADDR=127.0.0.1:9876 example_orderly TOPIC GROUP KEY… sends three steps
+ * of each key, and consumes in order until Enter is pressed. */
 #include <stdio.h>
 
 #include <tern/tern.h>
@@ -50,7 +50,7 @@ static enum tern_code send_all(const char *topic, char **keys, int count, struct
 
 int main(int argc, char **argv)
 {
-    struct tern_error err = {.text = "usage: orderly TOPIC GROUP KEY..."};
+    struct tern_error err = {.text = "usage: example_orderly TOPIC GROUP KEY..."};
     struct tern_consumer_options *options = tern_consumer_options_create();
     struct tern_push_consumer *consumer = NULL;
     bool running = argc >= 4 && options &&
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
     if (running)
         getchar();
     else
-        fprintf(stderr, "orderly: %s\n", err.text);
+        fprintf(stderr, "example_orderly: %s\n", err.text);
     tern_push_consumer_destroy(consumer); /* waits for listeners, commits, gives queues back */
     tern_consumer_options_destroy(options);
     return running ? 0 : 1;

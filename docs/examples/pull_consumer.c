@@ -1,4 +1,5 @@
-/* Prints a topic from its beginning to its end: NAMESRV_ADDR=127.0.0.1:9876 pull_consumer TOPIC. */
+/* Prints a topic from its beginning to its end: NAMESRV_ADDR=127.0.0.1:9876 example_pull_consumer
+ * TOPIC. */
 #include <stdio.h>
 
 #include <tern/tern.h>
@@ -31,7 +32,7 @@ static bool print_queue(struct tern_pull_consumer *consumer, const struct tern_q
 
 int main(int argc, char **argv)
 {
-    struct tern_error err = {.text = "usage: pull_consumer TOPIC"};
+    struct tern_error err = {.text = "usage: example_pull_consumer TOPIC"};
     struct tern_consumer_options *options = tern_consumer_options_create();
     struct tern_pull_consumer *consumer = NULL;
     struct tern_queue queues[64];
@@ -44,7 +45,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; good && i < count && i < 64; i++)
         good = print_queue(consumer, &queues[i], &err);
     if (!good)
-        fprintf(stderr, "pull_consumer: %s\n", err.text);
+        fprintf(stderr, "example_pull_consumer: %s\n", err.text);
     tern_pull_consumer_destroy(consumer);
     tern_consumer_options_destroy(options);
     return good ? 0 : 1;

@@ -1,5 +1,5 @@
-/* A member of a group: NAMESRV_ADDR=127.0.0.1:9876 push_consumer TOPIC GROUP, until Enter is
- * pressed. */
+/* A member of a group: NAMESRV_ADDR=127.0.0.1:9876 example_push_consumer TOPIC GROUP, until Enter
+ * is pressed. */
 #include <stdio.h>
 
 #include <tern/tern.h>
@@ -18,7 +18,7 @@ static enum tern_consume_result listen(void *arg, const struct tern_message *con
 
 int main(int argc, char **argv)
 {
-    struct tern_error err = {.text = "usage: push_consumer TOPIC GROUP"};
+    struct tern_error err = {.text = "usage: example_push_consumer TOPIC GROUP"};
     struct tern_consumer_options *options = tern_consumer_options_create();
     struct tern_push_consumer *consumer = NULL;
     bool running = argc == 3 && options &&
@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     if (running)
         getchar();
     else
-        fprintf(stderr, "push_consumer: %s\n", err.text);
+        fprintf(stderr, "example_push_consumer: %s\n", err.text);
     tern_push_consumer_destroy(consumer); /* waits for listeners, commits, leaves the group */
     tern_consumer_options_destroy(options);
     return running ? 0 : 1;

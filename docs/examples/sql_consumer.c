@@ -1,6 +1,7 @@
 /*
  * A member of a group that gets only what fulfils a condition over the messages' properties:
- * NAMESRV_ADDR=127.0.0.1:9876 sql_consumer TOPIC GROUP "amount > 100", until Enter is pressed.
+ * NAMESRV_ADDR=127.0.0.1:9876 example_sql_consumer TOPIC GROUP "amount > 100", until Enter is
+ * pressed.
  */
 #include <stdio.h>
 
@@ -19,7 +20,7 @@ static enum tern_consume_result listen(void *arg, const struct tern_message *con
 
 int main(int argc, char **argv)
 {
-    struct tern_error err = {.text = "usage: sql_consumer TOPIC GROUP CONDITION"};
+    struct tern_error err = {.text = "usage: example_sql_consumer TOPIC GROUP CONDITION"};
     struct tern_consumer_options *options = tern_consumer_options_create();
     struct tern_push_consumer *consumer = NULL;
     bool running = argc == 4 && options &&
@@ -32,7 +33,7 @@ int main(int argc, char **argv)
     if (running)
         getchar();
     else
-        fprintf(stderr, "sql_consumer: %s\n", err.text);
+        fprintf(stderr, "example_sql_consumer: %s\n", err.text);
     tern_push_consumer_destroy(consumer);
     tern_consumer_options_destroy(options);
     return running ? 0 : 1;

@@ -1,6 +1,6 @@
 /*
  * Orders that are announced when they were booked, and only then:
- *   NAMESRV_ADDR=127.0.0.1:9876 transaction TOPIC GROUP LEDGER KEY…
+ *   NAMESRV_ADDR=127.0.0.1:9876 example_transaction TOPIC GROUP LEDGER KEY…
  * LEDGER is a file, this example's database: a line for each booked order. A KEY that begins with
  * '-' cannot be booked; one that begins with '?' is booked, but its outcome is not told: the broker
  * asks. Ends when every outcome is known to the broker.
@@ -87,7 +87,7 @@ static bool await_checks(struct tern_transaction_producer *producer, uint64_t op
 
 int main(int argc, char **argv)
 {
-    struct tern_error err = {.text = "usage: transaction TOPIC GROUP LEDGER KEY..."};
+    struct tern_error err = {.text = "usage: example_transaction TOPIC GROUP LEDGER KEY..."};
     struct tern_producer_options *options = tern_producer_options_create();
     struct tern_transaction_producer *producer = NULL;
     struct tern_transaction_listener listener = {NULL, book, look_up};
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
         good = false;
     }
     if (!good)
-        fprintf(stderr, "transaction: %s\n", err.text);
+        fprintf(stderr, "example_transaction: %s\n", err.text);
     tern_transaction_producer_destroy(producer); /* waits for checks that are being answered */
     tern_producer_options_destroy(options);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
