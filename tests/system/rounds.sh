@@ -8,7 +8,9 @@
 #   --kinds K,…   kill-master, kill-slave, kill-both, pause-master, pause-slave, cut-link (between master and
 #                 slave), cut-clients (clients and master); all that the layout and the machine allow. Cutting
 #                 needs root and network namespaces; then every node and the clients have one of their own.
-#   --reader R    group (one member), or orderly: members that come and go, whose messages may not overlap
+#   --check C     what is sent, and what else may not be: plain; orderly (read by members that come and go; messages
+#                 of a queue that overlap); delayed (up to 5 s; early ones); transactional (asked about after 1 s;
+#                 delivered ones that were not committed); filtered (ones that do not match, or are withheld)
 #   -o key=value  for the brokers
 #
 # A round: 0.2 to 2 s of load, the fault, 0.2 to 3 s (a pause now and then up to 20 s), the fault undone, then
@@ -29,9 +31,10 @@ set -euo pipefail
 body_bytes=600
 slack_ms=3000     # what a round takes beyond its plan, for how long the checker is told to send
 sync_seconds=90   # until the cluster must be in sync again
+all_checks=(plain orderly delayed transactional filtered)
 all_kinds=(kill-master kill-slave kill-both pause-master pause-slave cut-link cut-clients)
 
-rounds='' seed=$((RANDOM * 32768 + RANDOM)) layout=1m-1s-sync kinds='' reader=group overrides=()
+rounds='' seed=$((RANDOM * 32768 + RANDOM)) layout=1m-1s-sync kinds='' check=plain overrides=()
 wrong() { printf 'rounds.sh: %s; see rounds.sh --help\n' "$*" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -39,7 +42,7 @@ while [ $# -gt 0 ]; do
     --seed) seed=${2:-} ;;
     --layout) layout=${2:-} ;;
     --kinds) kinds=${2:-} ;;
-    --reader) reader=${2:-} ;;
+    --check) check=${2:-} ;;
     -o) overrides+=(-o "${2:-}") ;;
     -h | --help) sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 0 ;;
     *) wrong "unknown option $1" ;;
@@ -49,10 +52,24 @@ while [ $# -gt 0 ]; do
 done
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || wrong "--rounds needs a number"
 [[ $seed =~ ^[0-9]+$ ]] || wrong "--seed needs a number"
-[[ $reader = group || $reader = orderly ]] || wrong "--reader: '$reader' is none of group, orderly"
+[[ " ${all_checks[*]} " == *" $check "* ]] || wrong "--check: '$check' is none of ${all_checks[*]}"
 
 cluster=$TERNMQ_SOURCE/deploy/cluster.sh
 failed=0 finished=false checker='' client=()
+
+# What the check asks of mqbench verify and of the brokers; its own findings, which must be 0, and figures.
+check_options=() check_overrides=() check_findings=() check_figures=()
+case $check in
+orderly) check_options=(--orderly) check_findings=(overlapped) check_figures=(moves) ;;
+delayed)
+    check_options=(--delayed 5000) check_findings=(early) check_figures=(max_late_ms max_late_in_all_ms) ;;
+transactional)
+    check_options=(--transactional) check_findings=(wrongly_delivered) check_figures=(rolled_back checks abandoned)
+    check_overrides=(-o transactionTimeOut=1000 -o transactionCheckInterval=1000) ;;
+filtered)
+    check_options=(--filter) check_findings=(wrongly_filtered)
+    check_figures=(delivered_by_tag delivered_by_condition) ;;
+esac
 
 # ---- what will be done: drawn first and from the seed alone ----
 
@@ -148,11 +165,13 @@ start_load() {
         total_ms=$((total_ms + plan_at[round] + plan_hold[round] + slack_ms))
     done
     segment=$((segment + 1))
-    [ $((segment % 2)) -eq 1 ] || mode=(--mode batch --batch 8)
-    [ "$reader" = group ] || mode+=(--orderly)
+    case $check in
+    delayed | transactional) ;; # travel alone
+    *) [ $((segment % 2)) -eq 1 ] || mode=(--mode batch --batch 8) ;;
+    esac
     timeout $((total_ms / 1000 + 300)) "${client[@]}" "$TERNMQ_BIN/mqbench" verify -n "$NAMESRV_ADDR" \
-        -t "Rounds$segment" --seconds $((total_ms / 1000)) "${mode[@]}" --size "$body_bytes" --producers 2 \
-        --drain 60 --state "$work/state$segment" --json >"$work/verdict$segment" 2>"$work/errors$segment" &
+        -t "Rounds$segment" --seconds $((total_ms / 1000)) "${mode[@]}" "${check_options[@]}" \
+        --size "$body_bytes" --producers 2 --drain 60 --state "$work/state$segment" --json >"$work/verdict$segment" 2>"$work/errors$segment" &
     checker=$!
     load_end=$(($(now_ms) + total_ms))
 }
@@ -164,8 +183,7 @@ finish_load() {
     local status=0 key value bad=''
     wait "$checker" || status=$?
     checker=''
-    for key in acked lost reordered altered duplicated_unexplained offset_regressions overlapped; do
-        [ "$key" != overlapped ] || [ "$reader" = orderly ] || continue
+    for key in acked lost reordered altered duplicated_unexplained offset_regressions "${check_findings[@]}"; do
         value=$(found "$key")
         [ -n "$value" ] || { bad+=" no verdict (exit status $status)"; break; }
         case $key in
@@ -182,6 +200,7 @@ finish_load() {
     row+="  duplicated $(found duplicated) (unexplained $(found duplicated_unexplained))"
     row+="  unacked_but_present $(found unacked_but_present)  longest pause: sending $(found send) ms,"
     row+=" receiving $(found receive) ms, with something acknowledged to come $(found max_wait_ms) ms"
+    for key in "${check_findings[@]}" "${check_figures[@]}"; do row+="  $key $(found "$key")"; done
     printf '%s%s\n' "$row" "${bad:+  FAILED:$bad}"
     [ -z "$bad" ] || { failed=$((failed + 1)); cat "$work/errors$segment" >&2; }
 }
@@ -216,7 +235,8 @@ bring_up() {
         client=(ip netns exec "$(netns_name clients)")
     fi
     "$cluster" up "$layout" -o mappedFileSizeCommitLog=16MiB -o maxMessageSize=1MiB \
-        -o mappedFileSizeConsumeQueue=40000 "${overrides[@]}" >"$work/up" || die "the cluster did not start"
+        -o mappedFileSizeConsumeQueue=40000 "${check_overrides[@]}" "${overrides[@]}" >"$work/up" ||
+        die "the cluster did not start"
     NAMESRV_ADDR=$(sed -n 's/^NAMESRV_ADDR=//p' "$work/up")
     local node at
     while read -r node _ at _; do address[$node]=$at; done < <(sed '1d; /=/d' "$work/up")
@@ -261,12 +281,14 @@ drained() {
 
 # With every master dead, the slaves alone must show everything that was acknowledged, in order.
 read_from_slaves() {
-    local masters=("${sets[@]/%/-0}") n bad=0
+    local masters=("${sets[@]/%/-0}") n bad=0 options=("${check_options[@]}")
+    [ "$check" != orderly ] || options=() # slaves have no members
     if [ "$layout" = 1m ] || [ "$total_lost" -gt 0 ]; then return 0; fi
     "$cluster" kill "${masters[@]}" || return 1
     for ((n = 1; n <= segment; n++)); do
         if timeout 300 "${client[@]}" "$TERNMQ_BIN/mqbench" verify -n "$NAMESRV_ADDR" -t "Rounds$n" \
-            --size "$body_bytes" --state "$work/state$n" --from-slave --json >"$work/slaves$n" 2>"$work/slave-errors$n"; then
+            --size "$body_bytes" --state "$work/state$n" "${options[@]}" --from-slave --json \
+            >"$work/slaves$n" 2>"$work/slave-errors$n"; then
             printf 'slaves alone: all %s of checker %d\n' "$(json_values acked <"$work/slaves$n")" "$n"
         else
             echo "slaves alone: FAILED, checker $n: $(cat "$work/slaves$n" "$work/slave-errors$n")" >&2
@@ -324,6 +346,6 @@ done
 { "$cluster" wait "$sync_seconds" && drained && read_from_slaves; } || failed=$((failed + 1))
 check_stores
 finished=true
-printf '%d rounds of layout %s, %d messages acknowledged, %d lost (%d allowed), %d failed\n' \
-    $((round - 1)) "$layout" "$total_acked" "$total_lost" "$allowed_lost" "$failed"
+printf '%d rounds of layout %s, check %s, %d messages acknowledged, %d lost (%d allowed), %d failed\n' \
+    $((round - 1)) "$layout" "$check" "$total_acked" "$total_lost" "$allowed_lost" "$failed"
 [ "$failed" -eq 0 ]

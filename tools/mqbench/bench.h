@@ -18,6 +18,15 @@ enum exit_status { EXIT_OK = 0, EXIT_NO = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 
 
 enum send_mode { MODE_SYNC, MODE_ASYNC, MODE_ONEWAY, MODE_BATCH };
 
+/* What verify checks; what its messages are (verify_traffic.c). */
+enum bench_check {
+    CHECK_PLAIN,
+    CHECK_ORDERLY, /* the messages of CHECK_PLAIN, read by orderly members */
+    CHECK_DELAYED,
+    CHECK_TRANSACTIONAL,
+    CHECK_FILTERED
+};
+
 struct bench_options {
     const char *namesrv; /* NULL: NAMESRV_ADDR, then 127.0.0.1:9876 */
     const char *topic;
@@ -33,7 +42,9 @@ struct bench_options {
     const char *group;
     bool hold; /* consume: the first batch is not finished before the end */
     const char *state_path;
-    bool from_slave, orderly;          /* verify */
+    enum bench_check check;            /* verify */
+    int64_t delayed_ms;                /* CHECK_DELAYED: at most so far ahead */
+    bool from_slave;                   /* verify */
     enum tern_compression compression; /* of produce */
     double drain_seconds;
     uint64_t seed;
@@ -64,6 +75,8 @@ int bench_verify(const struct bench_options *options);
 /* ---- shared by the modes (common.c) ---- */
 
 int64_t bench_now_ns(void);
+/* Milliseconds since 1970. */
+int64_t bench_wall_ms(void);
 /* A success now. @thread any */
 void bench_pulse(struct bench_pulse *pulse, int64_t now_ns);
 /* Whether a run that began at start_ns and did `done` messages goes on. */

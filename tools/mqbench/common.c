@@ -17,6 +17,13 @@ int64_t bench_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+int64_t bench_wall_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 bool bench_goes_on(const struct bench_options *options, int64_t start_ns, uint64_t done)
 {
     if (options->count && done >= (uint64_t)options->count)

@@ -46,6 +46,9 @@ static void usage(FILE *out)
         "                          check what an earlier run sent\n"
         "      --from-slave        verify: read from the sets' slaves, not through a group\n"
         "      --orderly           verify: read by orderly members that come and go\n"
+        "      --delayed MS        verify: messages due up to MS ahead, none may come early\n"
+        "      --transactional     verify: transactions, of producers that come and go\n"
+        "      --filter            verify: read by tag and by SQL92 condition, too\n"
         "      --drain S           verify: give up when nothing comes for so long (30)\n"
         "      --seed N            verify: seed of sizes and contents (random, printed)\n"
         "      --json              figures as JSON\n"
@@ -94,6 +97,9 @@ enum {
     OPT_STATE,
     OPT_FROM_SLAVE,
     OPT_ORDERLY,
+    OPT_DELAYED,
+    OPT_TRANSACTIONAL,
+    OPT_FILTER,
     OPT_DRAIN,
     OPT_SEED,
     OPT_JSON,
@@ -117,6 +123,9 @@ static const struct option long_options[] = {
     {"state", required_argument, NULL, OPT_STATE},
     {"from-slave", no_argument, NULL, OPT_FROM_SLAVE},
     {"orderly", no_argument, NULL, OPT_ORDERLY},
+    {"delayed", required_argument, NULL, OPT_DELAYED},
+    {"transactional", no_argument, NULL, OPT_TRANSACTIONAL},
+    {"filter", no_argument, NULL, OPT_FILTER},
     {"drain", required_argument, NULL, OPT_DRAIN},
     {"seed", required_argument, NULL, OPT_SEED},
     {"json", no_argument, NULL, OPT_JSON},
@@ -185,6 +194,40 @@ static int compress_option(struct bench_options *o, const char *value)
     return wrong("compress", value, "none, zlib, lz4 or zstd");
 }
 
+/* What verify checks: one thing a run. */
+static int check_option(struct bench_options *o, int option, const char *value)
+{
+    enum bench_check check = option == OPT_ORDERLY         ? CHECK_ORDERLY
+                             : option == OPT_DELAYED       ? CHECK_DELAYED
+                             : option == OPT_TRANSACTIONAL ? CHECK_TRANSACTIONAL
+                                                           : CHECK_FILTERED;
+    if (o->check != CHECK_PLAIN && o->check != check) {
+        fprintf(stderr, "mqbench: --orderly, --delayed, --transactional, --filter: a run checks "
+                        "one of them; see mqbench --help\n");
+        return EXIT_USAGE;
+    }
+    o->check = check;
+    if (option == OPT_DELAYED && !parse_int(value, 1, 86400000, &o->delayed_ms))
+        return wrong("delayed", value, "in 1..86400000");
+    return EXIT_OK;
+}
+
+/* Options that exclude each other. */
+static int check_together(const struct bench_options *o)
+{
+    if (o->check == CHECK_ORDERLY && o->from_slave) {
+        fprintf(stderr, "mqbench: --orderly reads through a group, --from-slave does not: give one "
+                        "of them; see mqbench --help\n");
+        return EXIT_USAGE;
+    }
+    if ((o->check == CHECK_DELAYED || o->check == CHECK_TRANSACTIONAL) && o->mode == MODE_BATCH) {
+        fprintf(stderr, "mqbench: --mode batch: delayed and transactional messages travel alone, "
+                        "leave it out; see mqbench --help\n");
+        return EXIT_USAGE;
+    }
+    return EXIT_OK;
+}
+
 /* PARSED: go on; else the exit status. */
 enum { PARSED = -1 };
 
@@ -218,7 +261,11 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
             o->hold = true;
             break;
         case OPT_ORDERLY:
-            o->orderly = true;
+        case OPT_DELAYED:
+        case OPT_TRANSACTIONAL:
+        case OPT_FILTER:
+            if ((status = check_option(o, option, optarg)) != EXIT_OK)
+                return status;
             break;
         case OPT_JSON:
             o->json = true;
@@ -265,11 +312,8 @@ int main(int argc, char **argv)
                 mode ? "-t TOPIC is required" : "a mode is required");
         return EXIT_USAGE;
     }
-    if (options.orderly && options.from_slave) {
-        fprintf(stderr, "mqbench: --orderly reads through a group, --from-slave does not: give one "
-                        "of them; see mqbench --help\n");
-        return EXIT_USAGE;
-    }
+    if ((status = check_together(&options)) != EXIT_OK)
+        return status;
     if (!options.namesrv)
         options.namesrv = getenv("NAMESRV_ADDR");
     if (!options.namesrv || !options.namesrv[0])

@@ -13,6 +13,17 @@
  * Committed offsets: the watch commits what was delivered, and remembers what was answered. A later
  * answer below that is a regression, whatever its version. What it only saw at a broker was
  * promised to nobody.
+ *
+ * What else a check asks for (enum bench_check), and what a message carries for it as its mark:
+ *
+ *   delayed        its due time    none is stored in its topic before; order is not promised
+ *   transactional  its try         the numbers whose outcome is "committed" arrive, once and of the
+ *                                  try that ran the local transaction; all others never; queues and
+ *                                  order are not promised
+ *   filtered       –               two more readers, by tag and by condition, get what matches
+ *
+ * So a number is wanted by a reader, or not (verify_wanted()), and what is acknowledged and wanted
+ * must arrive there.
  */
 #ifndef MQBENCH_VERIFY_H
 #define MQBENCH_VERIFY_H
@@ -22,6 +33,17 @@
 #include "tools/mqbench/bench.h"
 
 enum { VERIFY_HEADER_BYTES = 32, VERIFY_STREAMS_MAX = 65536 };
+
+/* What a reader subscribes to. */
+enum verify_view { VIEW_ALL, VIEW_TAGS, VIEW_CONDITION };
+
+/* What becomes of a transaction; from its number alone. */
+enum verify_outcome {
+    OUTCOME_COMMIT,
+    OUTCOME_ROLLBACK,
+    OUTCOME_LATE_COMMIT,
+    OUTCOME_LATE_ROLLBACK
+};
 
 /* A frame that was sent more than once. */
 struct verify_retry {
@@ -52,6 +74,8 @@ struct verify_offsets {
     struct tern_queue queue;
     uint64_t *ids; /* 0: not seen yet */
     uint64_t cap;
+    /* delayed: wall clock of the last answered send, and of the last one after a pause; 0: none */
+    int64_t answered_ms, back_ms;
     int64_t delivered; /* behind the last arrival under `version`; -1: none yet */
     int64_t promised;  /* highest offset of which a commit was answered, -1 none */
     /* of the group's progress, as last answered */
@@ -67,6 +91,8 @@ struct verify_gap {
 
 struct verify {
     const struct bench_options *options;
+    enum verify_view view;
+    struct verify *next; /* filtered: the next reader's view, which lives as long as this one */
     uint64_t run_id;
     struct verify_stream *streams;
     size_t stream_count;
@@ -86,17 +112,93 @@ struct verify {
     struct verify_gap wait_gap;    /* between arrivals, while something acknowledged was to come */
 
     /* findings; under lock */
-    uint64_t acked;   /* messages */
+    uint64_t settled; /* messages that are not sent again */
+    uint64_t acked;   /* of them: wanted */
     uint64_t waiting; /* of them: not seen yet; in the end they are lost */
     uint64_t seen;    /* first occurrences, acknowledged or not */
     uint64_t received, duplicated, duplicated_unexplained, redelivered, reordered, altered, foreign;
     uint64_t offset_regressions;
-    uint64_t overlapped; /* --orderly: messages that ran beside another one of their queue */
-    uint32_t moves;      /* --orderly: members that joined or left; set at the end */
+    uint64_t unwanted; /* arrived though they are not wanted here */
+    uint64_t withheld; /* filtered: wanted by a view, and only seen by the one of everything */
+    uint64_t delivered_by_tag, delivered_by_condition; /* filtered: first occurrences */
+    uint64_t early;         /* delayed: stored in their topic before their time */
+    int64_t late_ms;        /* delayed: most of it while sends were answered */
+    int64_t late_in_all_ms; /* delayed: absences of a master included */
+    uint64_t checks;        /* transactional: questions that were answered */
+    uint64_t abandoned;     /* transactional: producers that went with one open */
+    uint64_t overlapped;    /* --orderly: messages that ran beside another one of their queue */
+    uint32_t moves;         /* --orderly: members that joined or left; set at the end */
+};
+
+/* A message that arrived; texts and bytes are borrowed. */
+struct verify_arrival {
+    const char *broker;
+    int32_t queue_id;
+    int64_t queue_offset, store_ms;
+    const char *mark; /* NULL: none */
+    const uint8_t *body;
+    size_t size;
 };
 
 /* Sends until the phase ends and nothing flies any more (verify_send.c). Returns an exit status. */
 int verify_send(struct verify *verify);
+/* The sending phase begins; whether it goes on. @locks takes:lock; holds:lock */
+void verify_phase_begin(struct verify *verify);
+bool verify_phase_goes_on(const struct verify *verify, int64_t now_ns);
+/* Waits until something changes, at most until then. @locks holds:lock */
+void verify_wait_until(struct verify *verify, int64_t mono_ns);
+
+/* ---- transactions (verify_transact.c) ---- */
+
+/* A member of the producers' group that answers questions, from here until it is stopped. NULL:
+ * failed, said on stderr. */
+struct verify_answerer;
+struct verify_answerer *verify_answerer_start(struct verify *verify, int *status);
+void verify_answerer_stop(struct verify_answerer *answerer); /* NULL allowed */
+/* As verify_send(), in transactions. */
+int verify_transact(struct verify *verify);
+
+/* ---- what a check's messages are (verify_traffic.c) ---- */
+
+extern const char verify_mark_name[]; /* the property that holds the mark */
+
+/* Gives a message of this number what the check wants it to have: tag, properties, due time. */
+enum tern_code verify_dress(const struct verify *verify, uint32_t stream, uint64_t number,
+                            struct tern_message *message);
+/* Whether the number, once it is acknowledged, must arrive at this reader; others never may. */
+bool verify_wanted(const struct verify *verify, uint32_t stream, uint64_t number);
+enum verify_outcome verify_outcome(const struct verify *verify, uint32_t stream, uint64_t number);
+/* Subscribes as the view does. */
+enum tern_code verify_subscribe(const struct verify *verify, struct tern_push_consumer *consumer,
+                                struct tern_error *err);
+/* The consumer group of the view. */
+void verify_group_name(const struct verify *verify, char *out, size_t size);
+
+/* ---- the views of a filtered check (verify_views.c) ---- */
+
+/*
+ * Makes the views behind `verify`, with what it knows of its streams, and starts their readers;
+ * before anything is sent. Their lock is taken with that of `verify` held, never the other way.
+ */
+struct verify_views;
+struct verify_views *verify_views_start(struct verify *verify, int *status);
+/* Stops the readers, and adds what they found to `verify`. NULL allowed. */
+void verify_views_stop(struct verify_views *views);
+/* As verify_note_try() and verify_note_acked(), for `verify` and its views. @locks holds:lock */
+bool verify_all_note_try(struct verify *verify, struct verify_stream *stream, uint64_t first,
+                         uint32_t count);
+void verify_all_note_acked(struct verify *verify, struct verify_stream *stream, uint64_t count,
+                           int64_t now_ns);
+
+/* ---- shared by the phases (verify.c, verify_report.c) ---- */
+
+void verify_init(struct verify *verify, const struct bench_options *options);
+void verify_fini(struct verify *verify);
+/* The distinct queues of the streams. An exit status. */
+int verify_make_queues(struct verify *verify);
+/* Prints what was found; the exit status. */
+int verify_report(const struct verify *verify);
+
 /* Starts and stops the reader (verify_read.c) with its watch over committed offsets. */
 struct verify_reader;
 struct verify_reader *verify_reader_start(struct verify *verify, int *status);
@@ -124,9 +226,14 @@ bool verify_note_try(struct verify_stream *stream, uint64_t first, uint32_t coun
 /* The stream's next `count` numbers are acknowledged. */
 void verify_note_acked(struct verify *verify, struct verify_stream *stream, uint64_t count,
                        int64_t now_ns);
+/* How often the number was sent, or is being sent now; at least 1. */
+uint32_t verify_tries(const struct verify_stream *stream, uint64_t number);
+bool verify_is_seen(const struct verify_stream *stream, uint64_t number);
+/* A send to the stream's queue was answered, or failed: what is late depends on it. */
+void verify_note_answer(struct verify *verify, const struct verify_stream *stream, bool answered,
+                        int64_t wall_ms);
 /* One that arrived; its place as the record says. */
-void verify_note_message(struct verify *verify, const char *broker, int32_t queue_id,
-                         int64_t queue_offset, const uint8_t *body, size_t size);
+void verify_note_message(struct verify *verify, const struct verify_arrival *arrival);
 /* Before the messages of one arrival are noted. */
 void verify_note_arrival(struct verify *verify, size_t count, int64_t now_ns);
 /* The sending phase begins, or ends: pauses that last until then count. */
@@ -138,6 +245,8 @@ void verify_note_progress(struct verify *verify, struct verify_offsets *queue, i
 void verify_note_promise(struct verify_offsets *queue, int64_t offset);
 
 /* Body of a message: header and contents made from (run, stream, number). */
+/* A number made from (run, stream, number), to choose by. */
+uint64_t verify_draw(const struct verify *verify, uint32_t stream, uint64_t number);
 void verify_fill(const struct verify *verify, uint32_t stream, uint64_t number, uint8_t *body,
                  size_t size);
 size_t verify_body_size(const struct verify *verify, uint32_t stream, uint64_t number);

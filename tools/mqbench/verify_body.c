@@ -25,6 +25,11 @@ static uint64_t seed_of(const struct verify *verify, uint32_t stream, uint64_t n
     return mix(verify->run_id ^ mix(((uint64_t)stream << 40) ^ number));
 }
 
+uint64_t verify_draw(const struct verify *verify, uint32_t stream, uint64_t number)
+{
+    return mix(~seed_of(verify, stream, number));
+}
+
 size_t verify_body_size(const struct verify *verify, uint32_t stream, uint64_t number)
 {
     /* From half the asked size to the whole of it, so that records have many lengths. */

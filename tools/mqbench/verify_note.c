@@ -18,6 +18,9 @@
 static const uint64_t foreign_id = UINT64_MAX;
 static const uint64_t numbers_max = UINT64_C(1) << 40;
 
+/* A queue whose sends were not answered for longer has no master just now. */
+enum { ABSENCE_MS = 500 };
+
 static bool grow(uint64_t **array, uint64_t *cap, uint64_t needed, uint64_t per_word)
 {
     if (needed < *cap)
@@ -91,7 +94,7 @@ bool verify_note_try(struct verify_stream *stream, uint64_t first, uint32_t coun
     return true;
 }
 
-static bool is_seen(const struct verify_stream *stream, uint64_t number)
+bool verify_is_seen(const struct verify_stream *stream, uint64_t number)
 {
     return number < stream->seen_cap && (stream->seen[number / 64] >> (number % 64) & 1);
 }
@@ -99,11 +102,16 @@ static bool is_seen(const struct verify_stream *stream, uint64_t number)
 void verify_note_acked(struct verify *verify, struct verify_stream *stream, uint64_t count,
                        int64_t now_ns)
 {
-    uint64_t unseen = 0;
-    for (uint64_t n = stream->acked; n < stream->acked + count; n++)
-        unseen += !is_seen(stream, n);
+    uint64_t wanted = 0, unseen = 0;
+    for (uint64_t n = stream->acked; n < stream->acked + count; n++) {
+        if (!verify_wanted(verify, stream->id, n))
+            continue;
+        wanted++;
+        unseen += !verify_is_seen(stream, n);
+    }
     stream->acked += count;
-    verify->acked += count;
+    verify->settled += count;
+    verify->acked += wanted;
     if (verify->waiting == 0)
         verify->wait_gap.last_ns = now_ns; /* only now there is something to wait for */
     verify->waiting += unseen;
@@ -143,11 +151,10 @@ static bool note_offset(struct verify *verify, const char *broker, int32_t queue
     return before != id;
 }
 
-/* Once more at another offset: explained by the tries of its frame, or not. */
-static void note_copy(struct verify *verify, struct verify_stream *stream, uint64_t number)
+/* The frame of this number, when it was sent more than once; else NULL. */
+static struct verify_retry *retry_of(const struct verify_stream *stream, uint64_t number)
 {
     size_t low = 0, high = stream->retry_count;
-    verify->duplicated++;
     while (low < high) { /* the first that begins behind the number */
         size_t middle = low + (high - low) / 2;
         if (stream->retries[middle].first <= number)
@@ -156,9 +163,30 @@ static void note_copy(struct verify *verify, struct verify_stream *stream, uint6
             high = middle;
     }
     struct verify_retry *retry = low > 0 ? &stream->retries[low - 1] : NULL;
-    if (!retry || number - retry->first >= retry->count ||
+    return retry && number - retry->first < retry->count ? retry : NULL;
+}
+
+uint32_t verify_tries(const struct verify_stream *stream, uint64_t number)
+{
+    const struct verify_retry *retry = retry_of(stream, number);
+    return retry ? retry->tries : 1;
+}
+
+/* Once more at another offset: explained by the tries of its frame, or not. Of a transaction's
+ * tries one at most was committed. */
+static void note_copy(struct verify *verify, struct verify_stream *stream, uint64_t number)
+{
+    struct verify_retry *retry = retry_of(stream, number);
+    verify->duplicated++;
+    if (!retry || verify->options->check == CHECK_TRANSACTIONAL ||
         ++retry->copies > (uint64_t)(retry->tries - 1) * retry->count)
         verify->duplicated_unexplained++;
+}
+
+/* Whether numbers of a stream come in order. */
+static bool is_ordered(const struct verify *verify)
+{
+    return verify->options->check != CHECK_DELAYED && verify->options->check != CHECK_TRANSACTIONAL;
 }
 
 static void note_number(struct verify *verify, struct verify_stream *stream, uint64_t number)
@@ -167,7 +195,7 @@ static void note_number(struct verify *verify, struct verify_stream *stream, uin
         verify->altered++;
         return;
     }
-    if (is_seen(stream, number)) {
+    if (verify_is_seen(stream, number)) {
         note_copy(verify, stream, number);
         return;
     }
@@ -175,18 +203,81 @@ static void note_number(struct verify *verify, struct verify_stream *stream, uin
     verify->seen++;
     if (number < stream->acked)
         verify->waiting--;
-    if (number < stream->next_expected)
-        verify->reordered++;
-    else
+    if (number >= stream->next_expected)
         stream->next_expected = number + 1;
+    else if (is_ordered(verify))
+        verify->reordered++;
 }
 
-void verify_note_message(struct verify *verify, const char *broker, int32_t queue_id,
-                         int64_t queue_offset, const uint8_t *body, size_t size)
+/*
+ * How late it is: from its due time, or from when its set answered again after a pause. While sends
+ * go on and none was answered just before it was stored, or when the last one failed, the master is
+ * away or was, and it is late only in all.
+ */
+static void note_due(struct verify *verify, const struct verify_stream *stream, int64_t due_ms,
+                     int64_t store_ms)
 {
+    const struct verify_offsets *queue =
+        offsets_of(verify, stream->queue.broker_name, stream->queue.queue_id);
+    int64_t late_ms = store_ms - due_ms;
+    if (late_ms < 0)
+        verify->early++;
+    if (late_ms > verify->late_in_all_ms)
+        verify->late_in_all_ms = late_ms;
+    if (!queue || queue->answered_ms == 0 ||
+        (verify->sending && store_ms - queue->answered_ms > ABSENCE_MS))
+        return;
+    if (due_ms < queue->back_ms)
+        late_ms = store_ms - queue->back_ms;
+    if (late_ms > verify->late_ms)
+        verify->late_ms = late_ms;
+}
+
+void verify_note_answer(struct verify *verify, const struct verify_stream *stream, bool answered,
+                        int64_t wall_ms)
+{
+    struct verify_offsets *queue =
+        offsets_of(verify, stream->queue.broker_name, stream->queue.queue_id);
+    if (!queue)
+        return;
+    if (!answered) {
+        queue->answered_ms = 0;
+        return;
+    }
+    if (wall_ms - queue->answered_ms > ABSENCE_MS)
+        queue->back_ms = wall_ms;
+    queue->answered_ms = wall_ms;
+}
+
+/* What the check asks for beyond the number: false when it may not be here at all. */
+static bool note_mark(struct verify *verify, const struct verify_stream *stream, uint64_t number,
+                      const struct verify_arrival *arrival)
+{
+    if (!is_ordered(verify)) { /* those that carry a mark */
+        char *end;
+        int64_t mark = arrival->mark ? strtoll(arrival->mark, &end, 10) : 0;
+        if (mark <= 0 || *end)
+            verify->altered++;
+        else if (verify->options->check == CHECK_DELAYED)
+            note_due(verify, stream, mark, arrival->store_ms);
+        else if (mark != verify_tries(stream, number)) {
+            verify->unwanted++;
+            return false;
+        }
+    }
+    bool wanted = verify_wanted(verify, stream->id, number);
+    verify->unwanted += !wanted;
+    return wanted;
+}
+
+void verify_note_message(struct verify *verify, const struct verify_arrival *arrival)
+{
+    const char *broker = arrival->broker;
+    int32_t queue_id = arrival->queue_id;
+    int64_t queue_offset = arrival->queue_offset;
     uint32_t id = 0;
     uint64_t number = 0;
-    int kind = verify_parse(verify, body, size, &id, &number);
+    int kind = verify_parse(verify, arrival->body, arrival->size, &id, &number);
     if (kind == 0 && (id >= verify->stream_count || number >= numbers_max))
         kind = 2;
     if (kind != 0) {
@@ -199,9 +290,11 @@ void verify_note_message(struct verify *verify, const char *broker, int32_t queu
         return;
     }
     struct verify_stream *stream = &verify->streams[id];
-    if (stream->queue.queue_id != queue_id || strcmp(stream->queue.broker_name, broker) != 0)
+    if (verify->options->check != CHECK_TRANSACTIONAL &&
+        (stream->queue.queue_id != queue_id || strcmp(stream->queue.broker_name, broker) != 0))
         verify->altered++; /* in a queue it was not sent to */
-    if (note_offset(verify, broker, queue_id, queue_offset, ((uint64_t)(id + 1) << 40) | number))
+    if (note_offset(verify, broker, queue_id, queue_offset, ((uint64_t)(id + 1) << 40) | number) &&
+        note_mark(verify, stream, number, arrival))
         note_number(verify, stream, number);
 }
 

@@ -22,11 +22,15 @@ void verify_take(struct verify *verify, const struct tern_message *const *messag
     pthread_mutex_lock(&verify->lock);
     verify_note_arrival(verify, count, bench_now_ns());
     for (size_t i = 0; i < count; i++) {
-        size_t size;
-        const uint8_t *body = tern_message_body(messages[i], &size);
-        verify_note_message(verify, tern_message_broker_name(messages[i]),
-                            tern_message_queue_id(messages[i]),
-                            tern_message_queue_offset(messages[i]), body, size);
+        struct verify_arrival arrival = {
+            .broker = tern_message_broker_name(messages[i]),
+            .queue_id = tern_message_queue_id(messages[i]),
+            .queue_offset = tern_message_queue_offset(messages[i]),
+            .store_ms = tern_message_store_ms(messages[i]),
+            .mark = tern_message_property(messages[i], verify_mark_name),
+        };
+        arrival.body = tern_message_body(messages[i], &arrival.size);
+        verify_note_message(verify, &arrival);
     }
     pthread_cond_broadcast(&verify->changed);
     pthread_mutex_unlock(&verify->lock);
@@ -65,8 +69,7 @@ static enum tern_code start_consumer(struct verify_reader *reader, struct tern_e
     if (code == TERN_OK)
         code = tern_push_consumer_create(o, &reader->consumer, err);
     if (code == TERN_OK)
-        code = tern_push_consumer_subscribe(reader->consumer, reader->verify->options->topic, "*",
-                                            err);
+        code = verify_subscribe(reader->verify, reader->consumer, err);
     if (code == TERN_OK)
         code = tern_push_consumer_listener(reader->consumer, on_messages, reader);
     if (code == TERN_OK)
@@ -84,10 +87,7 @@ struct verify_reader *verify_reader_start(struct verify *verify, int *status)
         return NULL;
     }
     reader->verify = verify;
-    if (verify->options->group)
-        snprintf(reader->group, sizeof reader->group, "%s", verify->options->group);
-    else
-        bench_unique_name(reader->group, sizeof reader->group, "MQBENCH_VERIFY");
+    verify_group_name(verify, reader->group, sizeof reader->group);
     enum tern_code code = start_consumer(reader, &err);
     if (code == TERN_OK)
         reader->watch = verify_watch_start(verify, reader->group, &code, &err);

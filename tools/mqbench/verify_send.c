@@ -38,8 +38,10 @@ static void on_sent(void *arg, enum tern_code code, const struct tern_send_resul
     (void)err;
 
     pthread_mutex_lock(&verify->lock);
-    if (code == TERN_OK && result->status == TERN_OK) {
-        verify_note_acked(verify, frame->stream, frame->count, now);
+    bool acked = code == TERN_OK && result->status == TERN_OK;
+    verify_note_answer(verify, frame->stream, code == TERN_OK, bench_wall_ms());
+    if (acked) {
+        verify_all_note_acked(verify, frame->stream, frame->count, now);
     } else {
         verify->send_errors++;
         verify->launched -= frame->count;
@@ -66,7 +68,10 @@ static enum tern_code launch(struct sending *sending, struct verify_stream *stre
         verify_fill(verify, stream->id, first + made, sending->body, size);
         code =
             tern_message_create(verify->options->topic, sending->body, size, &messages[made], err);
-        made += code == TERN_OK;
+        if (code != TERN_OK)
+            break;
+        code = verify_dress(verify, stream->id, first + made, messages[made]);
+        made++;
     }
     if (code == TERN_OK) {
         *frame = (struct frame){sending, stream, made};
@@ -111,10 +116,10 @@ static void on_interrupt(int signal_number)
 }
 
 /* With a count and no time: until they are acknowledged, or nothing has been for the drain time. */
-static bool phase_goes_on(const struct verify *verify, int64_t now)
+bool verify_phase_goes_on(const struct verify *verify, int64_t now)
 {
     const struct bench_options *o = verify->options;
-    if (interrupted || now >= verify->end_ns || (o->count && verify->acked >= (uint64_t)o->count))
+    if (interrupted || now >= verify->end_ns || (o->count && verify->settled >= (uint64_t)o->count))
         return false;
     return o->seconds > 0 || (double)(now - verify->send_gap.last_ns) < o->drain_seconds * 1e9;
 }
@@ -125,7 +130,7 @@ static void show(const struct verify *verify)
                    (unsigned long long)verify->received, (unsigned long long)verify->send_errors);
 }
 
-static void wait_until(struct verify *verify, int64_t mono_ns)
+void verify_wait_until(struct verify *verify, int64_t mono_ns)
 {
     struct timespec deadline = {.tv_sec = mono_ns / 1000000000, .tv_nsec = mono_ns % 1000000000};
     pthread_cond_timedwait(&verify->changed, &verify->lock, &deadline);
@@ -139,13 +144,13 @@ static void run_phase(struct sending *sending)
     int64_t wake_ns, now;
 
     pthread_mutex_lock(&verify->lock);
-    while (now = bench_now_ns(), phase_goes_on(verify, now)) {
+    while (now = bench_now_ns(), verify_phase_goes_on(verify, now)) {
         bool enough =
             verify->options->count && verify->launched >= (uint64_t)verify->options->count;
         struct verify_stream *stream = enough ? NULL : next_ready(verify, &cursor, now, &wake_ns);
         show(verify);
         if (!stream) {
-            wait_until(verify, enough ? now + 50000000 : wake_ns);
+            verify_wait_until(verify, enough ? now + 50000000 : wake_ns);
             continue;
         }
         uint64_t first = stream->acked;
@@ -153,8 +158,9 @@ static void run_phase(struct sending *sending)
         sending->flying++;
         verify->launched += sending->batch;
         struct tern_error err = {.text = ""};
-        enum tern_code code =
-            verify_note_try(stream, first, (uint32_t)sending->batch) ? TERN_OK : TERN_NO_MEMORY;
+        enum tern_code code = verify_all_note_try(verify, stream, first, (uint32_t)sending->batch)
+                                  ? TERN_OK
+                                  : TERN_NO_MEMORY;
         pthread_mutex_unlock(&verify->lock);
         if (code == TERN_OK)
             code = launch(sending, stream, first, &err);
@@ -169,7 +175,19 @@ static void run_phase(struct sending *sending)
     }
     verify_note_phase(verify, false, now);
     while (sending->flying > 0)
-        wait_until(verify, bench_now_ns() + 100000000);
+        verify_wait_until(verify, bench_now_ns() + 100000000);
+    pthread_mutex_unlock(&verify->lock);
+}
+
+void verify_phase_begin(struct verify *verify)
+{
+    struct sigaction on_sigint = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    double seconds = verify->options->seconds;
+    ENSURE(sigaction(SIGINT, &on_sigint, NULL) == 0);
+    pthread_mutex_lock(&verify->lock);
+    int64_t now = bench_now_ns();
+    verify_note_phase(verify, true, now);
+    verify->end_ns = seconds > 0 ? now + (int64_t)(seconds * 1e9) : INT64_MAX;
     pthread_mutex_unlock(&verify->lock);
 }
 
@@ -178,19 +196,13 @@ int verify_send(struct verify *verify)
     const struct bench_options *o = verify->options;
     struct sending sending = {.verify = verify,
                               .batch = o->mode == MODE_BATCH ? (size_t)o->batch : 1};
-    struct sigaction on_sigint = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
     int status;
-    ENSURE(sigaction(SIGINT, &on_sigint, NULL) == 0);
     sending.body = malloc((size_t)o->size_bytes + VERIFY_HEADER_BYTES);
     if (!sending.body)
         return bench_fail("verify", TERN_NO_MEMORY, NULL);
     sending.producer = bench_producer(o, "MQBENCH_VERIFY_PRODUCER", SEND_TIMEOUT_MS, &status);
     if (sending.producer) {
-        pthread_mutex_lock(&verify->lock);
-        int64_t now = bench_now_ns();
-        verify_note_phase(verify, true, now);
-        verify->end_ns = o->seconds > 0 ? now + (int64_t)(o->seconds * 1e9) : INT64_MAX;
-        pthread_mutex_unlock(&verify->lock);
+        verify_phase_begin(verify);
         run_phase(&sending);
         tern_producer_destroy(sending.producer);
     }

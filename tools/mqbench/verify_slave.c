@@ -90,22 +90,12 @@ static bool find_slave(struct slave_set *set)
 /* @locks takes:verify.lock */
 static void note_all(struct slave_set *set, const struct rpc_call *call)
 {
-    struct verify *verify = set->slaves->verify;
     struct tern_message *messages[PULL_COUNT];
     size_t count = 0;
     /* Damage ends it; what came before it counts, and the missing rest will show as lost. */
     (void)!message_decode_all(NULL, call->payload, call->payload_size, set->name, messages,
                               PULL_COUNT, &count, NULL);
-    pthread_mutex_lock(&verify->lock);
-    verify_note_arrival(verify, count, bench_now_ns());
-    for (size_t i = 0; i < count; i++) {
-        size_t size;
-        const uint8_t *body = tern_message_body(messages[i], &size);
-        verify_note_message(verify, set->name, tern_message_queue_id(messages[i]),
-                            tern_message_queue_offset(messages[i]), body, size);
-    }
-    pthread_cond_broadcast(&verify->changed);
-    pthread_mutex_unlock(&verify->lock);
+    verify_take(set->slaves->verify, (const struct tern_message *const *)messages, count);
     for (size_t i = 0; i < count; i++)
         tern_message_unref(messages[i]);
 }

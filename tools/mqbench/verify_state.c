@@ -12,6 +12,26 @@
 
 enum { PATH_BYTES = 4096 };
 
+/* Beyond what any run sends, so that a damaged file does not keep the check busy for long. */
+static const json_int_t acked_max = 1000000000;
+
+/* Of what a run sent; orderly readers read what a plain one sends. */
+static const char *kind_of(const struct verify *verify)
+{
+    switch (verify->options->check) {
+    case CHECK_DELAYED:
+        return "delayed";
+    case CHECK_TRANSACTIONAL:
+        return "transactional";
+    case CHECK_FILTERED:
+        return "filtered";
+    case CHECK_PLAIN:
+    case CHECK_ORDERLY:
+        break;
+    }
+    return "plain";
+}
+
 static json_t *stream_to_json(const struct verify_stream *stream)
 {
     json_t *retries = json_array();
@@ -32,8 +52,9 @@ int verify_state_save(const struct verify *verify, const char *path)
     for (size_t i = 0; i < verify->stream_count; i++)
         json_array_append_new(streams, stream_to_json(&verify->streams[i]));
     snprintf(run_id, sizeof run_id, "%016" PRIx64, verify->run_id);
-    json_t *json = json_pack("{s:s, s:s, s:I, s:o}", "topic", verify->options->topic, "run", run_id,
-                             "size", (json_int_t)verify->options->size_bytes, "streams", streams);
+    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:o}", "topic", verify->options->topic, "run",
+                             run_id, "check", kind_of(verify), "size",
+                             (json_int_t)verify->options->size_bytes, "streams", streams);
     bool done = json && snprintf(beside, sizeof beside, "%s.new", path) < PATH_BYTES &&
                 json_dump_file(json, beside, JSON_INDENT(1)) == 0 && rename(beside, path) == 0;
     json_decref(json);
@@ -71,14 +92,13 @@ static bool stream_from_json(struct verify *verify, struct verify_stream *stream
     json_int_t acked;
     if (json_unpack((json_t *)(uintptr_t)json, "{s:s, s:i, s:I}", "broker", &broker, "queue",
                     &queue, "acked", &acked) != 0 ||
-        acked < 0 || !retries_from_json(stream, json_object_get(json, "retries")))
+        acked < 0 || acked > acked_max ||
+        !retries_from_json(stream, json_object_get(json, "retries")))
         return false;
     snprintf(stream->queue.topic, sizeof stream->queue.topic, "%s", verify->options->topic);
     snprintf(stream->queue.broker_name, sizeof stream->queue.broker_name, "%s", broker);
     stream->queue.queue_id = queue;
-    stream->acked = (uint64_t)acked;
-    verify->acked += stream->acked;
-    verify->waiting += stream->acked;
+    verify_note_acked(verify, stream, (uint64_t)acked, 0);
     return true;
 }
 
@@ -86,18 +106,23 @@ int verify_state_load(struct verify *verify, const char *path)
 {
     json_error_t at;
     json_t *json = json_load_file(path, 0, &at), *streams;
-    const char *topic, *run_id;
+    const char *topic, *run_id, *kind = "plain"; /* what states of before the other kinds are */
     if (!json) {
         fprintf(stderr, "mqbench: --state: %s:%d: %s\n", path, at.line, at.text);
         return EXIT_USAGE;
     }
     int status = EXIT_USAGE;
-    if (json_unpack_ex(json, &at, 0, "{s:s, s:s, s:o}", "topic", &topic, "run", &run_id, "streams",
-                       &streams) != 0 ||
+    if (json_unpack_ex(json, &at, 0, "{s:s, s:s, s?s, s:o}", "topic", &topic, "run", &run_id,
+                       "check", &kind, "streams", &streams) != 0 ||
         strcmp(topic, verify->options->topic) || json_array_size(streams) == 0 ||
         json_array_size(streams) > VERIFY_STREAMS_MAX) {
         fprintf(stderr, "mqbench: --state: %s is no state of topic %s\n", path,
                 verify->options->topic);
+        goto out;
+    }
+    if (strcmp(kind, kind_of(verify)) != 0) {
+        fprintf(stderr, "mqbench: --state: %s is of a %s check, and this one is %s\n", path, kind,
+                kind_of(verify));
         goto out;
     }
     verify->run_id = strtoull(run_id, NULL, 16);

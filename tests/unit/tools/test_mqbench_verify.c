@@ -17,7 +17,8 @@ struct world {
     struct verify verify;
     struct verify_stream streams[2];
     struct verify_offsets queues[2];
-    int64_t now_ns;
+    int64_t now_ns, store_ms;
+    const char *mark; /* of messages that arrive */
     char path[64];
 };
 
@@ -68,6 +69,18 @@ static void send_frame(struct world *w, uint32_t count, bool acked)
         verify_note_acked(&w->verify, stream, count, w->now_ns);
 }
 
+static void note(struct world *w, const char *broker, int32_t queue_id, int64_t offset,
+                 const uint8_t *body, size_t size)
+{
+    verify_note_message(&w->verify, &(struct verify_arrival){.broker = broker,
+                                                             .queue_id = queue_id,
+                                                             .queue_offset = offset,
+                                                             .store_ms = w->store_ms,
+                                                             .mark = w->mark,
+                                                             .body = body,
+                                                             .size = size});
+}
+
 /* Message `number` of stream 0 stands at the queue offset. */
 static void arrive(struct world *w, uint64_t number, int64_t offset)
 {
@@ -75,7 +88,7 @@ static void arrive(struct world *w, uint64_t number, int64_t offset)
     size_t size = verify_body_size(&w->verify, 0, number);
     verify_fill(&w->verify, 0, number, body, size);
     verify_note_arrival(&w->verify, 1, w->now_ns);
-    verify_note_message(&w->verify, "broker-a", 0, offset, body, size);
+    note(w, "broker-a", 0, offset, body, size);
 }
 
 static void acknowledged_is_lost_until_it_is_seen(void **state)
@@ -179,20 +192,20 @@ static void damaged_and_misplaced_messages_are_altered(void **state)
     size_t size = verify_body_size(&w->verify, 0, 0);
     verify_fill(&w->verify, 0, 0, body, size);
     body[size - 1] ^= 1;
-    verify_note_message(&w->verify, "broker-a", 0, 0, body, size);
+    note(w, "broker-a", 0, 0, body, size);
     assert_int_equal(w->verify.altered, 1);
     body[size - 1] ^= 1;
-    verify_note_message(&w->verify, "broker-a", 1, 0, body, size);
+    note(w, "broker-a", 1, 0, body, size);
     assert_int_equal(w->verify.altered, 2);
-    verify_note_message(&w->verify, "broker-z", 0, 0, body, size);
+    note(w, "broker-z", 0, 0, body, size);
     assert_true(w->verify.altered > 2);
 }
 
 static void messages_of_others_are_left_alone(void **state)
 {
     struct world *w = *state;
-    verify_note_message(&w->verify, "broker-a", 0, 0, (const uint8_t *)"hello", 5);
-    verify_note_message(&w->verify, "broker-z", 9, 0, (const uint8_t *)"hello", 5);
+    note(w, "broker-a", 0, 0, (const uint8_t *)"hello", 5);
+    note(w, "broker-z", 9, 0, (const uint8_t *)"hello", 5);
     assert_int_equal(w->verify.foreign, 2);
     assert_int_equal(w->verify.altered, 0);
 }
@@ -205,7 +218,7 @@ static void delivered_is_behind_the_last_arrival(void **state)
     send_frame(w, 3, true);
     arrive(w, 0, 5);
     assert_int_equal(w->queues[0].delivered, 6);
-    verify_note_message(&w->verify, "broker-a", 0, 6, (const uint8_t *)"other", 5);
+    note(w, "broker-a", 0, 6, (const uint8_t *)"other", 5);
     assert_int_equal(w->queues[0].delivered, 7);
     arrive(w, 0, 5);
     assert_int_equal(w->queues[0].delivered, 6);
@@ -281,7 +294,164 @@ static void waiting_counts_only_while_something_is_to_come(void **state)
     assert_int_equal(w->verify.receive_gap.longest_ns, 3040 * (int64_t)MS);
 }
 
+/* ---- delayed ---- */
+
+static void due(struct world *w, uint64_t number, const char *due_ms, int64_t store_ms)
+{
+    w->mark = due_ms;
+    w->store_ms = store_ms;
+    arrive(w, number, (int64_t)number);
+}
+
+/* D-1: never before its time; order is not promised. */
+static void message_before_its_time_is_early(void **state)
+{
+    struct world *w = *state;
+    w->options.check = CHECK_DELAYED;
+    send_frame(w, 3, true);
+    due(w, 1, "10000", 10000);
+    due(w, 0, "10000", 9999);
+    assert_int_equal(w->verify.early, 1);
+    assert_int_equal(w->verify.reordered, 0);
+    due(w, 2, NULL, 10000);
+    assert_int_equal(w->verify.altered, 1);
+}
+
+/* What was due while its master was away is late from its return on. */
+static void absence_of_the_master_is_late_only_in_all(void **state)
+{
+    struct world *w = *state;
+    struct verify_stream *stream = &w->streams[0];
+    w->options.check = CHECK_DELAYED;
+    verify_note_phase(&w->verify, true, w->now_ns);
+    send_frame(w, 6, true);
+    verify_note_answer(&w->verify, stream, true, 10000);
+    verify_note_answer(&w->verify, stream, true, 10200);
+    due(w, 0, "10100", 10130);
+    assert_int_equal(w->verify.late_ms, 30);
+    verify_note_answer(&w->verify, stream, false, 11000);
+    due(w, 1, "11000", 15000); /* back, and nothing was answered yet */
+    assert_int_equal(w->verify.late_ms, 30);
+    assert_int_equal(w->verify.late_in_all_ms, 4000);
+    verify_note_answer(&w->verify, stream, true, 15100);
+    due(w, 2, "11000", 15140);
+    assert_int_equal(w->verify.late_ms, 40);
+    due(w, 3, "15100", 15180);
+    assert_int_equal(w->verify.late_ms, 80);
+    verify_note_phase(&w->verify, false, w->now_ns);
+    due(w, 4, "17000", 17200); /* no sends any more that could tell */
+    assert_int_equal(w->verify.late_ms, 200);
+    verify_note_answer(&w->verify, stream, false, 17500); /* ended while the master was away */
+    due(w, 5, "17600", 19000);
+    assert_int_equal(w->verify.late_ms, 200);
+}
+
+/* ---- transactional ---- */
+
+/* The next number from `from` on whose transaction ends so. */
+static uint64_t with_outcome(struct world *w, uint64_t from, enum verify_outcome outcome)
+{
+    while (verify_outcome(&w->verify, 0, from) != outcome)
+        from++;
+    return from;
+}
+
+/* P-3: committed ones are all delivered, of the try that ran, once; the others never. */
+static void only_what_was_committed_may_arrive(void **state)
+{
+    struct world *w = *state;
+    w->options.check = CHECK_TRANSACTIONAL;
+    uint64_t committed = with_outcome(w, 0, OUTCOME_COMMIT);
+    uint64_t rolled_back = with_outcome(w, 0, OUTCOME_LATE_ROLLBACK);
+    for (uint64_t n = 0; n <= committed || n <= rolled_back; n++)
+        send_frame(w, 1, true);
+    uint64_t acked = w->verify.acked;
+    assert_true(acked > 0 && acked < w->verify.settled);
+    w->mark = "1";
+    arrive(w, committed, 0);
+    assert_int_equal(w->verify.waiting, acked - 1);
+    assert_int_equal(w->verify.unwanted, 0);
+    arrive(w, rolled_back, 1);
+    assert_int_equal(w->verify.unwanted, 1);
+    w->mark = "2"; /* it was sent once only */
+    arrive(w, committed, 2);
+    assert_int_equal(w->verify.unwanted, 2);
+    w->mark = "1";
+    arrive(w, committed, 3);
+    assert_int_equal(w->verify.duplicated_unexplained, 1);
+}
+
+static void only_the_last_try_of_a_number_may_arrive(void **state)
+{
+    struct world *w = *state;
+    w->options.check = CHECK_TRANSACTIONAL;
+    uint64_t number = with_outcome(w, 0, OUTCOME_LATE_COMMIT);
+    for (uint64_t n = 0; n < number; n++)
+        send_frame(w, 1, true);
+    send_frame(w, 1, false);
+    send_frame(w, 1, true);
+    assert_int_equal(verify_tries(&w->streams[0], number), 2);
+    w->mark = "1";
+    arrive(w, number, 0);
+    assert_int_equal(w->verify.unwanted, 1);
+    w->mark = "2";
+    arrive(w, number, 1);
+    assert_int_equal(w->verify.unwanted, 1);
+    assert_true(verify_is_seen(&w->streams[0], number));
+    assert_int_equal(w->verify.duplicated, 0);
+}
+
+/* ---- filtered ---- */
+
+/* F-1, F-2: what a view's reader gets is what matches, and all of it. */
+static void views_want_what_matches(void **state)
+{
+    struct world *w = *state;
+    w->options.check = CHECK_FILTERED;
+    send_frame(w, 64, true);
+    assert_int_equal(w->verify.waiting, 64);
+    for (enum verify_view kind = VIEW_TAGS; kind <= VIEW_CONDITION; kind++) {
+        struct verify_stream stream = {.queue = w->streams[0].queue};
+        struct verify_offsets queue = {.queue = w->queues[0].queue};
+        struct verify *view = &w->verify;
+        view->view = kind;
+        view->streams = &stream;
+        view->queues = &queue;
+        view->stream_count = view->queue_count = 1;
+        view->waiting = view->unwanted = view->acked = 0;
+        verify_note_acked(view, &stream, 64, w->now_ns);
+        uint64_t wanted = view->waiting;
+        assert_true(wanted > 10 && wanted < 54);
+        for (uint64_t n = 0; n < 64; n++)
+            arrive(w, n, (int64_t)n);
+        assert_int_equal(view->waiting, 0);
+        assert_int_equal(view->unwanted, 64 - wanted);
+        free(stream.seen);
+        free(queue.ids);
+    }
+    w->verify.streams = w->streams;
+}
+
 /* ---- state ---- */
+
+static void state_of_another_check_is_refused(void **state)
+{
+    struct world *w = *state;
+    struct verify later = {.options = &w->options};
+    snprintf(w->path, sizeof w->path, "test_mqbench_verify.%ld.state", (long)getpid());
+    w->options.check = CHECK_TRANSACTIONAL;
+    for (int i = 0; i < 16; i++)
+        send_frame(w, 1, true);
+    assert_int_equal(verify_state_save(&w->verify, w->path), EXIT_OK);
+    w->options.check = CHECK_DELAYED;
+    assert_int_equal(verify_state_load(&later, w->path), EXIT_USAGE);
+    w->options.check = CHECK_TRANSACTIONAL;
+    assert_int_equal(verify_state_load(&later, w->path), EXIT_OK);
+    assert_int_equal(later.settled, 16);
+    assert_int_equal(later.acked, w->verify.acked);
+    assert_int_equal(later.waiting, w->verify.waiting);
+    free(later.streams);
+}
 
 static void state_comes_back_with_tries(void **state)
 {
@@ -365,6 +535,12 @@ int main(void)
         CASE(only_an_answered_commit_is_a_promise),
         CASE(pause_at_the_phases_end_counts),
         CASE(waiting_counts_only_while_something_is_to_come),
+        CASE(message_before_its_time_is_early),
+        CASE(absence_of_the_master_is_late_only_in_all),
+        CASE(only_what_was_committed_may_arrive),
+        CASE(only_the_last_try_of_a_number_may_arrive),
+        CASE(views_want_what_matches),
+        CASE(state_of_another_check_is_refused),
         CASE(state_comes_back_with_tries),
         CASE(malformed_state_is_refused),
         CASE(pulse_keeps_the_longest_pause),
