@@ -342,7 +342,7 @@ for ((round = 1; round <= rounds; round++)); do
     [ -n "$checker" ] || start_load "$round"
     play_round "$round" || break
 done
-[ -z "$checker" ] || { kill -INT "$checker"; finish_load; } # it need not send any longer
+[ -z "$checker" ] || { kill -INT "$checker" 2>/dev/null || true; finish_load; } # it need not send any longer
 { "$cluster" wait "$sync_seconds" && drained && read_from_slaves; } || failed=$((failed + 1))
 check_stores
 finished=true
