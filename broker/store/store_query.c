@@ -214,6 +214,10 @@ enum tern_code store_query(struct store *store, const struct store_query *query,
     lookup.max_count = query->max_count < QUERY_MAX ? query->max_count : QUERY_MAX;
     index_service_range(store->index, &info->indexed_begin_ms, &info->indexed_end_ms,
                         &info->index_phys);
+    /* Records without keys are in no index, but what was dispatched has been looked at. */
+    int64_t seen = store->dispatcher ? dispatcher_position(store->dispatcher) : 0;
+    if (info->index_phys < seen)
+        info->index_phys = seen < info->log_end ? seen : info->log_end;
     if (lookup.max_count == 0 || lookup.key_len == 0)
         return TERN_OK;
     enum tern_code code = index_service_query(store->index, query->topic, query->key,
