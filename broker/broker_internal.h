@@ -28,7 +28,7 @@
  */
 struct live_config {
     _Atomic int64_t broker_permission, sync_flush_timeout_ms, short_polling_ms;
-    _Atomic int64_t flush_offset_interval_ms;
+    _Atomic int64_t flush_offset_interval_ms, retention_ms;
     _Atomic bool long_polling_enable;
     struct lock lock;
     struct broker_config config;                  /* under lock: what is in effect */

@@ -29,9 +29,10 @@ enum {
     SEQUEL_ROOM_BYTES = 96 /* for what is added when it is put again, or delivered */
 };
 
-int64_t delayed_roll_after_ms(const struct broker_config *config)
+int64_t delayed_roll_after_ms(const struct broker *broker)
 {
-    return config->retention_ms / 2 < ROLL_MIN_MS ? ROLL_MIN_MS : config->retention_ms / 2;
+    int64_t half_ms = atomic_load_explicit(&broker->live.retention_ms, memory_order_relaxed) / 2;
+    return half_ms < ROLL_MIN_MS ? ROLL_MIN_MS : half_ms;
 }
 
 static bool parse_number(const struct slice *text, int64_t *out)
@@ -157,7 +158,7 @@ static enum tern_code wrap_due(struct broker *broker, struct delayed_message *me
         return error_set(err, TERN_MESSAGE_ILLEGAL,
                          "a due time %" PRId64 " ms ahead is beyond timerMaxDelay, %" PRId64 " ms",
                          due_ms - now_ms, most_ms);
-    int64_t roll_ms = now_ms + delayed_roll_after_ms(&broker->config);
+    int64_t roll_ms = now_ms + delayed_roll_after_ms(broker);
     enum tern_code code = append_number(message, PROP_TIMER_OUT_MS, due_ms, err);
     if (code == TERN_OK && roll_ms < due_ms)
         code = append_number(message, PROP_TIMER_ROLL_MS, roll_ms, err);

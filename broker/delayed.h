@@ -42,11 +42,10 @@ struct delayed_message {
 MUST_CHECK enum tern_code delayed_wrap(struct broker *broker, struct delayed_message *message,
                                        struct tern_error *err);
 
-struct broker_config;
 /*
  * A message must not wait longer than this in one place, or retention may take it (DL-04): then it
- * is put again. Half of fileReservedTime, at least a second.
+ * is put again. Half of fileReservedTime as it is now, at least a second.
  */
-int64_t delayed_roll_after_ms(const struct broker_config *config);
+int64_t delayed_roll_after_ms(const struct broker *broker);
 
 #endif

@@ -55,6 +55,7 @@ static void publish(struct live_config *live, const struct broker_config *config
     atomic_store(&live->sync_flush_timeout_ms, config->sync_flush_timeout_ms);
     atomic_store(&live->short_polling_ms, config->short_polling_ms);
     atomic_store(&live->flush_offset_interval_ms, config->flush_offset_interval_ms);
+    atomic_store(&live->retention_ms, config->retention_ms);
     atomic_store(&live->long_polling_enable, config->long_polling_enable);
 }
 

@@ -126,7 +126,7 @@ static enum tern_code go_on(struct broker *broker, struct outcome *outcome, bool
 /* As for a send: the answer comes before the sender gives up. */
 static int64_t answer_deadline_ns(struct broker *broker, const struct rpc_request *request)
 {
-    int64_t own = clock_mono_ns(broker->env.clock) + ms_to_ns(broker->config.sync_flush_timeout_ms);
+    int64_t own = clock_mono_ns(broker->env.clock) + ms_to_ns(broker->live.sync_flush_timeout_ms);
     int64_t patience = request->deadline_ns - (request->deadline_ns - request->received_ns) / 10;
     return own < patience ? own : patience;
 }

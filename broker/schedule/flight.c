@@ -218,8 +218,7 @@ static bool make_props(struct schedule *s, const struct flight *flight, const st
             *len = props_remove(s->props, s->props, *len, delivered[i]);
     }
     if (plan->action == ACTION_ROLL || plan->action == ACTION_RETRY) {
-        int64_t roll_ms =
-            clock_wall_ms(s->broker->env.clock) + delayed_roll_after_ms(&s->broker->config);
+        int64_t roll_ms = clock_wall_ms(s->broker->env.clock) + delayed_roll_after_ms(s->broker);
         *len = props_remove(s->props, s->props, *len, PROP_TIMER_OUT_MS);
         fits = add_number(s, len, PROP_TIMER_OUT_MS, plan->due_ms) &&
                (roll_ms >= plan->due_ms || add_number(s, len, PROP_TIMER_ROLL_MS, roll_ms));
@@ -296,7 +295,7 @@ void flight_start(struct schedule *s, struct flight *flight, const struct record
     fields.props_len = (uint16_t)props_len;
     set_target(&plan, &fields);
     flight->put = (struct put){
-        .done = put_done, .deadline_ns = now_ns + ms_to_ns(broker->config.sync_flush_timeout_ms)};
+        .done = put_done, .deadline_ns = now_ns + ms_to_ns(broker->live.sync_flush_timeout_ms)};
     flight->state = FLIGHT_PUTTING;
     enum tern_code code = put_start(broker, &flight->put, &fields);
     if (code)

@@ -249,7 +249,8 @@ static enum looked look_at(struct tx *tx, const struct tx_entry *entry)
         lose(tx, entry->half_off);
         return LOOKED_DONE;
     }
-    int64_t keep_ms = config->retention_ms - config->retention_ms / EXPIRY_SHARE;
+    int64_t retention_ms = tx->broker->live.retention_ms;
+    int64_t keep_ms = retention_ms - retention_ms / EXPIRY_SHARE;
     if (clock_wall_ms(tx->env.clock) - entry->store_ms > keep_ms)
         return give_up(tx, entry, "its half record is about to expire (fileReservedTime)");
     if (entry->checks >= config->transaction_check_max)

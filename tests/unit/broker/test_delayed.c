@@ -6,6 +6,8 @@
 #include "base/props.h"
 #include "base/record.h"
 #include "broker/delayed.h"
+#include "broker/live_config.h"
+#include "broker/schedule/delay_event.h"
 #include "tests/unit/broker/fake_broker.h"
 
 static struct delayed_message message;
@@ -52,12 +54,14 @@ static int set_up(void **state)
     (void)state;
     fake_broker_begin();
     broker_config_init(&fake.broker.config);
+    live_config_init(&fake.broker);
     return 0;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
+    live_config_fini(&fake.broker);
     fake_broker_end();
     return 0;
 }
@@ -107,6 +111,20 @@ static void a_due_time_waits_with_the_timer(void **state)
         check_prop(PROP_TIMER_DELAY_MS, NULL);
         check_prop(PROP_TIMER_DELAY_SEC, NULL);
     }
+}
+
+/* DL-04: retention is a key that changes while the broker runs. */
+static void what_waits_long_is_put_again_by_the_retention_in_effect(void **state)
+{
+    char expected[32];
+    (void)state;
+    int64_t now = clock_wall_ms(fake.broker.env.clock);
+    assert_ok(wrap("TIMER_DELAY_SEC=36000", NULL));
+    check_prop(PROP_TIMER_ROLL_MS, NULL);
+    atomic_store(&fake.broker.live.retention_ms, 3600000);
+    snprintf(expected, sizeof expected, "%lld", (long long)now + 1800000);
+    assert_ok(wrap("TIMER_DELAY_SEC=36000", NULL));
+    check_prop(PROP_TIMER_ROLL_MS, expected);
 }
 
 static void a_due_time_in_the_past_is_no_delay(void **state)
@@ -174,6 +192,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_level_above_the_last_is_the_last, set_up, tear_down),
         cmocka_unit_test_setup_teardown(no_level_is_no_delay_and_goes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_due_time_waits_with_the_timer, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_waits_long_is_put_again_by_the_retention_in_effect,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_due_time_in_the_past_is_no_delay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_no_delay_is_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_the_brokers_own_is_replaced, set_up, tear_down),
