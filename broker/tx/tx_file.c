@@ -1,14 +1,16 @@
 /*
  * The snapshot: ROOT/ternmq/transactions, two checksummed generations.
  *
- *   ternmq-transactions 1
- *   <log position> <epoch number> <epoch id> <entries>
+ *   ternmq-transactions 2
+ *   <log position> <log end> <epoch number> <epoch id> <entries>
  *   <half_off> <phys_off> <size> <store_ms> <ask in ms> <checks> <state>      one line each
  *
  * It says what the records before the log position came to, and maybe a little of what came behind
- * them: reading those again changes nothing. Everything before the position is on the disk before
- * the file is. The epoch is that of the last byte before it: when the log there is another one by
- * now, the file says nothing.
+ * them, up to the log end: reading those again changes nothing. Everything before the end is on the
+ * disk before the file is. The epoch is that of the last byte before the end: when the log is
+ * shorter, or another one there by now, the file knows of what never was, and says nothing.
+ *
+ * Nobody edits it: a generation whose checksum does not fit is damaged.
  *
  * The table is copied in slices, so that nobody waits long for the lock: what is added meanwhile
  * lies behind the position, what is decided meanwhile is found behind it.
@@ -25,7 +27,9 @@
 #include "base/fs.h"
 #include "broker/ha/ha.h"
 
-#define HEADING "ternmq-transactions 1\n"
+#define HEADING "ternmq-transactions 2\n"
+/* Kept with each generation's checksum: without it nobody knows who wrote the text. */
+#define WRITTEN_BY "broker"
 
 enum { LINE_BYTES = 128, SLICE = 512, ASK_MAX_MS = 86400000 };
 
@@ -116,40 +120,55 @@ static bool write_entries(struct tx *tx, struct text *text, size_t *entries)
     return ok;
 }
 
-/* Heading and entries as one text. */
-static bool build(struct tx *tx, int64_t position, uint64_t number, uint64_t id, struct text *out)
+/* Where in the log a snapshot stands. */
+struct place {
+    int64_t position, end;
+    uint64_t epoch_number, epoch_id; /* of the byte before the end */
+};
+
+/* Takes the end behind all that has come into the table; false: the log is empty. */
+static bool take_end(struct tx *tx, struct place *place)
 {
-    struct text entries = {NULL, 0, 0};
-    char head[LINE_BYTES];
-    size_t count;
-    bool ok = write_entries(tx, &entries, &count);
-    int len = snprintf(head, sizeof head, HEADING "%" PRId64 " %" PRIu64 " %" PRIu64 " %zu\n",
-                       position, number, id, count);
-    ok = ok && text_add(out, head, (size_t)len);
-    for (size_t at = 0; ok && at < entries.len; at += LINE_BYTES) {
-        size_t left = entries.len - at;
-        ok = text_add(out, entries.bytes + at, left < LINE_BYTES ? left : LINE_BYTES);
+    struct store_positions at;
+    store_positions(tx->broker->store, &at);
+    place->end = at.appended;
+    return place->end > 0 &&
+           ha_epoch_of(tx->broker->ha, place->end - 1, &place->epoch_number, &place->epoch_id);
+}
+
+/* Heading and entries as one text. */
+static bool build(const struct place *place, const struct text *entries, size_t count,
+                  struct text *out)
+{
+    char head[2 * LINE_BYTES];
+    int len =
+        snprintf(head, sizeof head, HEADING "%" PRId64 " %" PRId64 " %" PRIu64 " %" PRIu64 " %zu\n",
+                 place->position, place->end, place->epoch_number, place->epoch_id, count);
+    bool ok = text_add(out, head, (size_t)len);
+    for (size_t at = 0; ok && at < entries->len; at += LINE_BYTES) {
+        size_t left = entries->len - at;
+        ok = text_add(out, entries->bytes + at, left < LINE_BYTES ? left : LINE_BYTES);
     }
-    free(entries.bytes);
     return ok;
 }
 
 enum tern_code tx_file_write(struct tx *tx, struct tern_error *err)
 {
     char path[FS_PATH_BYTES];
-    uint64_t number;
-    uint64_t id;
+    struct text entries = {NULL, 0, 0};
     struct text text = {NULL, 0, 0};
-    int64_t position = position_now(tx);
-    if (position == 0 || !ha_epoch_of(tx->broker->ha, position - 1, &number, &id))
-        return TERN_OK; /* an empty log */
+    size_t count = 0;
+    struct place place = {.position = position_now(tx)};
     enum tern_code code = file_path(tx, path, err);
-    if (code == TERN_OK && !build(tx, position, number, id, &text))
+    bool ok = write_entries(tx, &entries, &count);
+    bool empty = !take_end(tx, &place) || place.position == 0;
+    if (!code && !empty && !(ok && build(&place, &entries, count, &text)))
         code = error_set(err, TERN_NO_MEMORY, "no memory for the snapshot of transactions");
-    if (code == TERN_OK)
+    if (!code && !empty)
         code = store_flush(tx->broker->store, err);
-    if (code == TERN_OK)
-        code = durable_write(&tx->env, path, text.bytes, text.len, NULL, err);
+    if (!code && !empty)
+        code = durable_write(&tx->env, path, text.bytes, text.len, WRITTEN_BY, err);
+    free(entries.bytes);
     free(text.bytes);
     return code;
 }
@@ -169,7 +188,7 @@ static bool take_number(const char **at, uint64_t max, char end, uint64_t *out)
         return false;
     for (; *p >= '0' && *p <= '9'; p++) {
         unsigned digit = (unsigned)(*p - '0');
-        if (number > (max - digit) / 10)
+        if (digit > max || number > (max - digit) / 10)
             return false;
         number = number * 10 + digit;
     }
@@ -205,16 +224,31 @@ static bool take_entry(struct tx *tx, const char **at)
     return added;
 }
 
-/* Whether the log before the position is the one that the file speaks of. */
-static bool fits_log(struct tx *tx, int64_t position, uint64_t number, uint64_t id)
+/* Whether the log up to the end is the one that the file speaks of. */
+static bool fits_log(struct tx *tx, const struct place *place)
 {
     struct store_positions at;
     uint64_t own_number;
     uint64_t own_id;
     store_positions(tx->broker->store, &at);
-    return position > 0 && position <= at.appended && position >= at.min &&
-           ha_epoch_of(tx->broker->ha, position - 1, &own_number, &own_id) &&
-           own_number == number && own_id == id;
+    return place->position > 0 && place->position >= at.min && place->end >= place->position &&
+           place->end <= at.appended &&
+           ha_epoch_of(tx->broker->ha, place->end - 1, &own_number, &own_id) &&
+           own_number == place->epoch_number && own_id == place->epoch_id;
+}
+
+static bool take_head(const char **at, struct place *place, uint64_t *count)
+{
+    uint64_t position;
+    uint64_t end;
+    bool good = take_number(at, INT64_MAX, ' ', &position) &&
+                take_number(at, INT64_MAX, ' ', &end) &&
+                take_number(at, UINT64_MAX, ' ', &place->epoch_number) &&
+                take_number(at, UINT64_MAX, ' ', &place->epoch_id) &&
+                take_number(at, SIZE_MAX, '\n', count);
+    place->position = good ? (int64_t)position : 0;
+    place->end = good ? (int64_t)end : 0;
+    return good;
 }
 
 static enum tern_code parse(void *arg, const char *text, size_t len, const char *extra,
@@ -223,28 +257,25 @@ static enum tern_code parse(void *arg, const char *text, size_t len, const char 
     struct reading *reading = arg;
     struct tx *tx = reading->tx;
     const char *at = text + sizeof HEADING - 1;
-    uint64_t position;
-    uint64_t number;
-    uint64_t id;
+    struct place place;
     uint64_t count;
-    (void)extra;
+    if (!extra || strcmp(extra, WRITTEN_BY) != 0)
+        return error_set(err, TERN_CORRUPT, "the snapshot's checksum does not fit");
     if (strlen(text) != len || strncmp(text, HEADING, sizeof HEADING - 1) != 0 ||
-        !take_number(&at, INT64_MAX, ' ', &position) ||
-        !take_number(&at, UINT64_MAX, ' ', &number) || !take_number(&at, UINT64_MAX, ' ', &id) ||
-        !take_number(&at, SIZE_MAX, '\n', &count))
+        !take_head(&at, &place, &count))
         return error_set(err, TERN_CORRUPT, "the head of the snapshot of transactions is damaged");
-    if (!fits_log(tx, (int64_t)position, number, id))
+    if (!fits_log(tx, &place))
         return error_set(err, TERN_CORRUPT,
-                         "it speaks of the log up to %" PRIu64
+                         "it speaks of the log from %" PRId64 " to %" PRId64
                          ", which is another one or has expired by now",
-                         position);
+                         place.position, place.end);
     lock_acquire(&tx->lock);
     tx_table_clear(&tx->table);
     lock_release(&tx->lock);
     for (uint64_t i = 0; i < count; i++)
         if (!take_entry(tx, &at))
             return error_set(err, TERN_CORRUPT, "entry %" PRIu64 " of the snapshot is damaged", i);
-    reading->position = (int64_t)position;
+    reading->position = place.position;
     return *at ? error_set(err, TERN_CORRUPT, "more entries in the snapshot than it says")
                : TERN_OK;
 }

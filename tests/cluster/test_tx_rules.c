@@ -4,12 +4,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/durable_file.h"
 #include "base/fs.h"
+#include "broker/live_config.h"
 #include "tests/cluster/tx_world.h"
 
 static struct tx_world tx;
@@ -363,6 +366,112 @@ static void about_to_expire_is_discarded(void **state)
     tx_end(&tx);
 }
 
+/* ---- the snapshot ---- */
+
+/* The newest snapshot's text, of a node that does not run; free(). */
+static char *read_snapshot(char path[FS_PATH_BYTES])
+{
+    struct file *file;
+    int64_t size;
+    size_t got;
+    snprintf(path, FS_PATH_BYTES, "%.900s/ternmq/transactions", tx.world.master->config.store_root);
+    assert_int_equal(fs_open(tx.world.master->env.fs, path, FS_READ, &file), TERN_OK);
+    assert_int_equal(file_size(file, &size), TERN_OK);
+    char *text = calloc(1, (size_t)size + 1);
+    assert_non_null(text);
+    assert_int_equal(file_pread(file, text, (size_t)size, 0, &got), TERN_OK);
+    file_close(file);
+    return text;
+}
+
+static void write_snapshot(const char *path, const char *text)
+{
+    struct file *file;
+    assert_int_equal(
+        fs_open(tx.world.master->env.fs, path, FS_READ | FS_WRITE | FS_TRUNCATE, &file), TERN_OK);
+    assert_int_equal(file_pwrite(file, text, strlen(text), 0), TERN_OK);
+    file_close(file);
+}
+
+/* One pending transaction, in a snapshot of a master that does not run. */
+static char *snapshot_of_one_pending(uint64_t seed, char path[FS_PATH_BYTES])
+{
+    tx_begin(&tx, seed, ROLE_ASYNC_MASTER);
+    tx.check[0] = TERN_TRANSACTION_COMMIT;
+    tx_send_open(&tx, 0);
+    tx_producer_down(&tx);
+    node_stop(tx.world.master);
+    char *text = read_snapshot(path);
+    assert_string_equal(text + strlen(text) - 3, " 0\n");
+    return text;
+}
+
+static void check_still_pending(void)
+{
+    node_start(tx.world.master);
+    tx_await_ready(&tx);
+    assert_int_equal(tx_status_of(tx.world.master).pending, 1);
+    tx.listens = true;
+    tx_producer_up(&tx);
+    tx_run_ms(&tx, 130000);
+    assert_int_equal(tx_delivered(&tx, tx.world.master, 0), 1);
+    tx_end(&tx);
+}
+
+/* A digit that rotted on the disk decides no transaction; 9 is no state at all. */
+static void a_damaged_snapshot_decides_nothing(void **state)
+{
+    static const char *const states[] = {"2", "3", "9"};
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        char path[FS_PATH_BYTES];
+        char *text = snapshot_of_one_pending(30 + i, path);
+        text[strlen(text) - 2] = states[i][0];
+        write_snapshot(path, text);
+        free(text);
+        check_still_pending();
+    }
+}
+
+/* It may know of outcomes behind its position: when the log has not got so far, they never were. */
+static void a_snapshot_that_saw_more_than_the_log_has_decides_nothing(void **state)
+{
+    char path[FS_PATH_BYTES], beyond[1024];
+    long long position, end;
+    int head;
+    (void)state;
+    char *text = snapshot_of_one_pending(40, path);
+    assert_int_equal(sscanf(text, "ternmq-transactions 2\n%lld %lld%n", &position, &end, &head), 2);
+    text[strlen(text) - 2] = '2';
+    snprintf(beyond, sizeof beyond, "ternmq-transactions 2\n%lld %lld%s", position, end + 1,
+             text + head);
+    assert_int_equal(
+        durable_write(&tx.world.master->env, path, beyond, strlen(beyond), "broker", NULL),
+        TERN_OK);
+    snprintf(beyond, sizeof beyond, "%.900s.bak", path);
+    assert_int_equal(fs_unlink(tx.world.master->env.fs, beyond), TERN_OK);
+    free(text);
+    check_still_pending();
+}
+
+/* fileReservedTime is a key that changes while the broker runs. */
+static void shorter_retention_discards_before_it_expires(void **state)
+{
+    (void)state;
+    int64_t phys_off;
+    uint32_t checks;
+    static struct broker_config before, after;
+    const struct config_assignment shorter = {"fileReservedTime", "1h"};
+    tx_begin(&tx, 17, ROLE_ASYNC_MASTER);
+    tx_send_open(&tx, 0);
+    tx_producer_down(&tx);
+    assert_int_equal(
+        live_config_change(tx.world.master->broker, &shorter, 1, &before, &after, NULL), TERN_OK);
+    tx_run_ms(&tx, INT64_C(58) * 60000);
+    assert_int_equal(tx_listed(&tx, tx.world.master, true, &phys_off, &checks), 1);
+    tx_end(&tx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +491,9 @@ int main(void)
         cmocka_unit_test(half_message_that_is_not_replicated_in_time_is_rolled_back),
         cmocka_unit_test(outcome_outlives_the_master),
         cmocka_unit_test(about_to_expire_is_discarded),
+        cmocka_unit_test(a_damaged_snapshot_decides_nothing),
+        cmocka_unit_test(a_snapshot_that_saw_more_than_the_log_has_decides_nothing),
+        cmocka_unit_test(shorter_retention_discards_before_it_expires),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
