@@ -103,8 +103,12 @@ enum tern_code bucket_loader_step(struct bucket_loader *loader, struct buckets *
 {
     const struct bucket *row = buckets_find(buckets, loader->id);
     uint32_t end = row ? row->adds + row->dones : 0;
-    uint32_t count = end - loader->at < BUCKET_READ_MAX ? end - loader->at : BUCKET_READ_MAX;
     *done = false;
+    if (end < loader->at) { /* all were done, and it went meanwhile */
+        const struct due_key after = loader->after;
+        bucket_loader_begin(loader, loader->id, &after);
+    }
+    uint32_t count = end - loader->at < BUCKET_READ_MAX ? end - loader->at : BUCKET_READ_MAX;
     if (count > 0) {
         enum tern_code code = bucket_read(buckets, row, loader->at, count, loader->items, err);
         if (code) {

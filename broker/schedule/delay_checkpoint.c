@@ -140,6 +140,20 @@ enum tern_code delay_checkpoint_write(const struct env *env, const char *dir, co
     return code ? error_set_errno(err, code, errno, "%s/checkpoint: cannot write", dir) : TERN_OK;
 }
 
+enum tern_code delay_checkpoint_remove(const struct env *env, const char *dir,
+                                       struct tern_error *err)
+{
+    char path[FS_PATH_BYTES];
+    enum tern_code code = fs_join(path, dir, "checkpoint");
+    if (!code)
+        code = fs_unlink(env->fs, path);
+    if (code == TERN_NOT_FOUND)
+        code = TERN_OK;
+    if (!code)
+        code = fs_sync_dir(env->fs, dir);
+    return code ? error_set_errno(err, code, errno, "%s/checkpoint: cannot remove", dir) : TERN_OK;
+}
+
 /* ---- decoding ---- */
 
 struct counts {

@@ -40,6 +40,9 @@ uint8_t *delay_checkpoint_encode(const struct delay_snapshots *snapshots,
 MUST_CHECK enum tern_code delay_checkpoint_write(const struct env *env, const char *dir,
                                                  const uint8_t *bytes, size_t size,
                                                  struct tern_error *err);
+/* Removes the file durably; none is fine. @blocks on the disk @thread any */
+MUST_CHECK enum tern_code delay_checkpoint_remove(const struct env *env, const char *dir,
+                                                  struct tern_error *err);
 /*
  * Reads it into empty structs; levels->base is the last snapshot's. TERN_NOT_FOUND; TERN_CORRUPT:
  * what it says cannot be, and the structs hold nothing of use. @blocks on the disk

@@ -82,6 +82,7 @@ static bool begin_loading(struct schedule *s, int64_t now_ms)
         raise_horizon(s, last + 1);
         return false;
     }
+    raise_horizon(s, row->id); /* what comes before this one while it is read is not missed */
     bucket_loader_begin(&s->loader, row->id, &s->horizon);
     return true;
 }

@@ -5,8 +5,8 @@
  *   record, due ─────┼ due later (timer) ────────────► ROLL     timer topic again
  *                    ├ topic gone, or not writable ──► RETRY    timer topic, due after a while
  *                    │       … DELIVERY_TRIES_MAX times: DEAD   DELAY_DEAD_TOPIC
- *   not there, or ───┴ no topic, or one of ours ─────► DISCARD  DELAY_MARKS_TOPIC
- *   another one
+ *   not there, ──────┴ no topic, or one of ours ─────► DISCARD  DELAY_MARKS_TOPIC
+ *   another one, or damaged
  *
  * Each is one record with SEQUEL_OF, which ends the waiting. So what cannot be delivered blocks
  * neither its level nor the timer, and every copy of the log knows what became of it.
@@ -127,12 +127,20 @@ static bool is_the_one(const struct waiting *waiting, const struct record *recor
            key_ms == waiting->key_ms;
 }
 
+/* What rotted on the disk is not given a new checksum. As RocketMQ: an empty body has none. */
+static bool is_sound(const struct record *record)
+{
+    return record->body_len == 0 ||
+           record_body_crc(record->body, record->body_len) == record->body_crc;
+}
+
 struct plan {
     enum flight_action action;
     char topic[TOPIC_NAME_MAX + 1];
     int32_t queue_id;
     int64_t due_ms; /* ROLL, RETRY */
     int64_t tries;
+    const char *given_up; /* why there is nothing to deliver; NULL: there is */
 };
 
 static void plan_retry(struct schedule *s, const struct record *record, const char *fault,
@@ -162,7 +170,13 @@ static void make_plan(struct schedule *s, const struct flight *flight, const str
     if (flight->action == ACTION_CANCEL)
         return;
     plan->action = ACTION_DISCARD;
-    if (!is_the_one(&flight->waiting, record) || flight->refused)
+    if (!is_the_one(&flight->waiting, record))
+        plan->given_up = "its record is not there";
+    else if (!is_sound(record))
+        plan->given_up = "its body is damaged";
+    else if (flight->refused)
+        plan->given_up = "the store does not take it";
+    if (plan->given_up)
         return;
     if (flight->waiting.timer && delay_times_of(record, &plan->due_ms, &key_ms) &&
         plan->due_ms > clock_wall_ms(s->broker->env.clock) + EARLY_MS) {
@@ -280,6 +294,7 @@ void flight_start(struct schedule *s, struct flight *flight, const struct record
     if (!make_props(s, flight, mark ? NULL : record, &plan, &props_len)) {
         mark = true;
         plan.action = ACTION_DISCARD;
+        plan.given_up = "its properties have no room for what is added";
         fields = (struct record){.store_host = broker->store_host, .born_host = broker->store_host};
         (void)make_props(s, flight, NULL, &plan, &props_len);
     }
@@ -289,6 +304,7 @@ void flight_start(struct schedule *s, struct flight *flight, const struct record
         fields.body_len = (uint32_t)strlen((const char *)fields.body);
     }
     flight->action = plan.action;
+    flight->given_up = plan.given_up ? plan.given_up : "";
     fields.sys_flag &= SYS_COMPRESSED | SYS_COMPRESSION_TYPE | SYS_MULTI_TAGS;
     fields.prepared_tx_off = 0;
     fields.props = s->props;
@@ -314,8 +330,7 @@ static void count(struct schedule *s, const struct flight *flight)
     if (flight->action == ACTION_DISCARD)
         log_error(s->broker->env.log, "delayed_given_up",
                   "position=%" PRId64 " total=%" PRIu64 " cause=\"%s\"", flight->phys_off,
-                  s->discarded,
-                  flight->refused ? "the store does not take it" : "its record is not there");
+                  s->discarded, flight->given_up);
 }
 
 static void ended(struct schedule *s, struct flight *flight, int64_t now_ns)

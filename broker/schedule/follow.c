@@ -14,7 +14,7 @@
  *
  * Threads: the schedule's task, or who holds its turn. Failure modes: a file that cannot be written
  * is tried again each second, from the log; a damaged one has all of them made anew from the log;
- * nothing is delivered from a bucket meanwhile.
+ * nothing is delivered from a bucket meanwhile. A damaged record of the log is passed.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -214,6 +214,30 @@ static bool on_scanned(void *arg, const struct record *record)
            s->scanned_bytes < SCAN_BYTES_MAX;
 }
 
+/*
+ * The log cannot be read on at *at. A record whose body is damaged still says what it says, and is
+ * taken. Where there is none, the position may be wrong: everything is made anew, once; when it
+ * leads there again, the rest of the segment is lost. false: not now.
+ */
+static bool pass_damage(struct schedule *s, int64_t upto, int64_t *at)
+{
+    struct record record;
+    int64_t segment = s->broker->config.segment_bytes;
+    bool body = !schedule_read(s, *at, &record) && record.phys_off == *at;
+    if (!body && s->fed > 0 && s->damaged_at != *at) {
+        s->damaged_at = *at;
+        follow_rebuild(s, "the log has no record where it was followed to");
+        return false;
+    }
+    log_error(s->broker->env.log, "delay_log_damaged", "position=%" PRId64 " what=\"%s\"", *at,
+              body ? "the body of a record" : "the rest of the segment, which is passed over");
+    if (body)
+        (void)on_scanned(s, &record);
+    int64_t next = body ? *at + record.total_size : (*at / segment + 1) * segment;
+    *at = next < upto ? next : upto;
+    return true;
+}
+
 /* Reads on in the log, a bounded part. false: not now. */
 static bool scan(struct schedule *s, int64_t upto, int64_t now_ns)
 {
@@ -221,11 +245,10 @@ static bool scan(struct schedule *s, int64_t upto, int64_t now_ns)
     s->scanned_count = s->scanned_records = 0;
     s->scanned_bytes = 0;
     enum tern_code code = store_each_record(s->broker->store, s->fed, upto, on_scanned, s, &next);
-    if (code == TERN_CORRUPT && s->scanned_records == 0 && s->fed > 0) {
-        follow_rebuild(s, "the log has no record where it was followed to");
-        return false;
-    }
-    if (code && s->scanned_records == 0) {
+    if (code == TERN_CORRUPT && s->scanned_records == 0) {
+        if (!pass_damage(s, upto, &next))
+            return false;
+    } else if (code && s->scanned_records == 0) {
         log_error(s->broker->env.log, "delay_log_not_read",
                   "code=%s position=%" PRId64 " effect=\"tried again\"", tern_code_name(code),
                   s->fed);

@@ -68,6 +68,7 @@ struct flight {
     bool stored;  /* a cancelling, until the log has told of it */
     int64_t retry_ns;
     enum tern_code code;          /* of the put */
+    const char *given_up;         /* why, of an ACTION_DISCARD */
     struct rpc_request *request;  /* of a cancelling */
     struct flight *next_finished; /* lock */
 };
@@ -118,6 +119,7 @@ struct schedule {
     struct delay_snapshots snapshots; /* the last is durable */
     int64_t fed;                      /* of the log, followed up to here */
     int64_t closing_to;               /* read up to here before the intake counts again */
+    int64_t damaged_at; /* of the log: everything was made anew for what is there; 0: nowhere */
     int64_t follow_retry_ns;
     int64_t next_save_ns;
     bool rebuild_wanted; /* could not be done yet */

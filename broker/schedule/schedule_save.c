@@ -10,7 +10,8 @@
  *
  * Threads: save_step() and save_now() on the schedule's task or by who holds its turn;
  * save_task_step() on its own. Failure modes: a sync that failed is never tried again: this process
- * writes no more checkpoints, the next start follows the log from the last one.
+ * writes no more checkpoints, the next start follows the log from the last one. A cut removes that
+ * one then, and the next start follows the whole log.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -89,9 +90,14 @@ static void settle(struct schedule *s, const struct save *save)
     s->snapshots = save->snapshots;
     level_progress_prune(&s->levels, s->snapshots.rows[0].base);
     for (uint32_t i = s->buckets.count; i > 0; i--) {
-        const struct bucket *row = &s->buckets.rows[i - 1];
+        struct bucket *row = &s->buckets.rows[i - 1];
         if (!row->leaving)
             continue;
+        if (s->loader.active && s->loader.id == row->id) { /* being read: next time */
+            row->leaving = false;
+            row->dirty = true;
+            continue;
+        }
         bucket_path(&s->buckets, row->id, path);
         enum tern_code code = fs_unlink(s->broker->env.fs, path);
         if (code && code != TERN_NOT_FOUND)
@@ -123,8 +129,8 @@ static struct delay_snapshots next_snapshots(const struct schedule *s)
 enum tern_code save_now(struct schedule *s, const struct delay_snapshots *snapshots,
                         struct tern_error *err)
 {
-    if (s->save_broken)
-        return TERN_OK;
+    if (s->save_broken) /* what the last one says would not be true behind a cut */
+        return snapshots ? delay_checkpoint_remove(&s->broker->env, s->dir, err) : TERN_OK;
     struct delay_snapshots next = snapshots ? *snapshots : next_snapshots(s);
     struct save *save = take_down(s, &next);
     if (!save)

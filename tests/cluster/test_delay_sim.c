@@ -3,6 +3,7 @@
  * (D-1, D-2, MD-08, DL-02, DL-03, DL-04, DL-06). What came is read from the nodes' logs.
  * SIM_LOG=1 prints the log.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -352,6 +353,46 @@ static void what_a_lost_tail_delivered_comes_again(void **state)
     }
 }
 
+/* The checkpoint that a slave cannot replace says what a cut took back: it must not be read again.
+ */
+static void a_checkpoint_from_before_a_cut_is_not_believed(void **state)
+{
+    (void)state;
+    const struct sim_fs_fault full = {SIM_FS_PWRITEV, "checkpoint.tmp", 1, ENOSPC, true};
+    prepare(220);
+    world.master->config.flush_type = FLUSH_ASYNC;
+    world.master->config.flush_interval_ms = 600000;
+    world.master->config.recover_timeout_ms = 2000;
+    world_start(&world);
+    world_put_some(&world, 0, 20);
+    node_stop(world.master); /* so much is on its disk */
+    node_start(world.master);
+    assert_true(world_await(&world, world_in_sync, 10000));
+    for (int i = 0; i < 10; i++)
+        send_in(20 * MINUTE);
+    world_run_ms(&world, 15 * SECOND);
+    sim_fs_fail(world.slave->disk, &full);
+    world_put_some(&world, 0, 5);
+    world_run_ms(&world, 15 * SECOND);
+    assert_int_equal(status_of(world.slave).timer_pending, 10);
+    node_power_off(world.master, SIM_TORN_NONE);
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    node_start(world.master);
+    assert_true(world_await(&world, world_is_open, 10000));
+    for (int i = 0; i < 100; i++)
+        (void)world_put(&world, 0);
+    sim_net_heal_all(world.cluster.net);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    node_kill(world.slave);
+    sim_fs_fail_clear(world.slave->disk);
+    node_start(world.slave);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    world_run_ms(&world, SECOND);
+    assert_int_equal(status_of(world.master).timer_pending, 0);
+    assert_int_equal(status_of(world.slave).timer_pending, 0);
+    world_end(&world);
+}
+
 /* ---- longer than retention, and what is gone ---- */
 
 /* DL-04 */
@@ -549,6 +590,60 @@ static void damaged_files_are_made_anew_from_the_log(void **state)
     }
 }
 
+/* The last byte of a message's number, which is its body, rots in the master's log. */
+static void rot(uint32_t number)
+{
+    char path[FS_PATH_BYTES];
+    struct file *file;
+    snprintf(path, sizeof path, "%.500s/commitlog/00000000000000000000",
+             world.master->config.store_root);
+    assert_int_equal(fs_open(world.master->env.fs, path, FS_READ | FS_WRITE, &file), TERN_OK);
+    assert_int_equal(file_pwrite(file, "\7", 1, sent[number].phys_off + RECORD_FIXED_BYTES),
+                     TERN_OK);
+    assert_int_equal(file_sync(file), TERN_OK);
+    file_close(file);
+}
+
+/* DL-06: it is not given a sound checksum; the others come. The slave's log can still be read. */
+static void a_damaged_body_is_given_up_not_delivered(void **state)
+{
+    (void)state;
+    prepare(310);
+    world_start(&world);
+    for (int i = 0; i < 3; i++) {
+        send_in(20 * SECOND);
+        send_level(4);
+    }
+    rot(2);
+    rot(3);
+    world_run_ms(&world, 60 * SECOND);
+    assert_int_equal(read_topic(world.slave, WORLD_TOPIC), 4);
+    assert_int_equal(sent[2].times + sent[3].times, 0);
+    assert_int_equal(status_of(world.master).discarded, 2);
+    world_end(&world);
+}
+
+/* A rotten message in the way of following the log costs itself, not all that wait. */
+static void a_damaged_record_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    const struct sim_fs_fault full = {SIM_FS_PWRITEV, ".bucket", 1, ENOSPC, true};
+    prepare(311);
+    world_start(&world);
+    sim_fs_fail(world.master->disk, &full); /* so that the log is read again */
+    for (int i = 0; i < 10; i++) {
+        send_in(20 * SECOND);
+        send_level(4);
+    }
+    rot(4);
+    sim_fs_fail_clear(world.master->disk);
+    world_run_ms(&world, 60 * SECOND);
+    assert_int_equal(read_topic(world.slave, WORLD_TOPIC), 19);
+    assert_int_equal(sent[4].times, 0);
+    assert_int_equal(status_of(world.master).discarded, 1);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +653,7 @@ int main(void)
         cmocka_unit_test(a_restart_repeats_nothing_and_loses_nothing),
         cmocka_unit_test(crashes_at_random_moments_repeat_nothing),
         cmocka_unit_test(what_a_lost_tail_delivered_comes_again),
+        cmocka_unit_test(a_checkpoint_from_before_a_cut_is_not_believed),
         cmocka_unit_test(a_delay_longer_than_retention_is_put_again),
         cmocka_unit_test(what_expired_is_counted_and_blocks_nobody),
         cmocka_unit_test(a_deleted_topic_blocks_nobody_and_its_messages_are_kept),
@@ -566,6 +662,8 @@ int main(void)
         cmocka_unit_test(cancelling_races_with_delivering),
         cmocka_unit_test(a_rolled_message_is_cancelled_by_what_its_sender_knows),
         cmocka_unit_test(damaged_files_are_made_anew_from_the_log),
+        cmocka_unit_test(a_damaged_body_is_given_up_not_delivered),
+        cmocka_unit_test(a_damaged_record_does_not_stop_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

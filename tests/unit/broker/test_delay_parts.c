@@ -264,6 +264,26 @@ static void a_full_bucket_is_loaded_in_parts(void **state)
     assert_in_range(parts, 10, 21);
 }
 
+/* A bucket in which nothing waits may go while it is read. */
+static void a_bucket_that_goes_while_it_is_read_has_nothing(void **state)
+{
+    struct bucket_loader loader;
+    struct due_key upto;
+    bool done;
+    (void)state;
+    fill(10000);
+    assert_ok(bucket_loader_init(&loader, 20000));
+    bucket_loader_begin(&loader, 5, &ANY);
+    assert_ok(bucket_loader_step(&loader, &buckets, &done, &upto, &err));
+    assert_false(done);
+    buckets_drop_row(&buckets, 5);
+    while (!done)
+        assert_ok(bucket_loader_step(&loader, &buckets, &done, &upto, &err));
+    assert_int_equal(loader.found.count, 0);
+    assert_int_equal(upto.queue_off, INT64_MAX);
+    bucket_loader_fini(&loader);
+}
+
 static void items_of_known_records_are_not_written_again(void **state)
 {
     (void)state;
@@ -441,6 +461,7 @@ int main(void)
         cmocka_unit_test(the_heap_gives_the_earliest_and_sheds_the_latest),
         WITH_FILES(what_waits_is_loaded_without_what_is_done),
         WITH_FILES(a_full_bucket_is_loaded_in_parts),
+        WITH_FILES(a_bucket_that_goes_while_it_is_read_has_nothing),
         WITH_FILES(items_of_known_records_are_not_written_again),
         WITH_FILES(the_end_of_what_never_waited_here_is_not_noted),
         WITH_FILES(a_cut_takes_items_back),
