@@ -164,8 +164,10 @@ static bool walk_next(struct route_walk *walk)
 static void walk_finish(struct route_walk *walk, const Tern__Wire__RouteResponse *answer)
 {
     if (!answer && walk->not_exist)
-        walk->code = error_set(&walk->err, TERN_TOPIC_NOT_EXIST,
-                               "no nameserver knows a route for topic %s", walk->topic);
+        walk->code =
+            error_set(&walk->err, TERN_TOPIC_NOT_EXIST,
+                      "no nameserver knows a route for topic %s: make it with mqadmin updateTopic",
+                      walk->topic);
     walk->done(walk->arg, walk->code, answer, &walk->err);
     free(walk);
 }

@@ -445,6 +445,7 @@ static void sending_creates_the_topic_where_that_is_allowed(void **state)
     WIRE_REQUEST(beyond, SEND, send, &single);
     wire_expect(&to, &beyond, "x", 1, CODE(INVALID_REQUEST), "out of range");
     free(MQADMIN(&own, 0, "topicRoute", "-t", "ByBatch"));
+    free(MQADMIN(&own, 0, "sendMessage", "-t", "ByTool", "-p", "x"));
     wire_close(&to);
     cluster_down(&own);
 }

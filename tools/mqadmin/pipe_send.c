@@ -192,6 +192,9 @@ static enum tern_code choose_queues(struct sender *sender, int64_t queue_id, str
     }
     enum tern_code code = tern_producer_queues(sender->producer, sender->topic, sender->queues,
                                                SENDER_QUEUES_MAX, &sender->queue_count, err);
+    /* A single send may yet make the topic (autoCreateTopicEnable), or says that it cannot. */
+    if (code == TERN_TOPIC_NOT_EXIST && !option_given(sender->invocation, "lines"))
+        return TERN_OK;
     if (code == TERN_OK && sender->queue_count > SENDER_QUEUES_MAX)
         sender->queue_count = SENDER_QUEUES_MAX;
     if (code == TERN_OK && sender->queue_count == 0)
