@@ -341,6 +341,29 @@ static void replies_come_from_whichever_broker_stores_them(void **state)
     free(status);
 }
 
+/* ---- figures over both ---- */
+
+/* As RocketMQ's statsAll: a topic's group has one row, whatever the number of its brokers. */
+static void a_group_is_told_once_over_all_brokers(void **state)
+{
+    (void)state;
+    static const char *const brokers[] = {"broker-a", "broker-b"};
+    make_topic("Both");
+    for (size_t i = 0; i < 2; i++)
+        free(MQADMIN(&cluster, 0, "sendMessage", "-t", "Both", "-p", "x", "-b", brokers[i], "-i",
+                     "0"));
+    free(MQADMIN(&cluster, 0, "consumeMessage", "-t", "Both", "-g", "once", "-c", "2",
+                 "--idle-exit", "20000"));
+    char *out = MQADMIN(&cluster, 0, "statsAll", "-t", "Both", "--json");
+    const char *row = strstr(out, "\"consumerGroup\": \"once\"");
+    assert_non_null(row);
+    assert_null(strstr(row + 1, "\"consumerGroup\""));
+    assert_contains(out, "\"inMsg24Hour\": 2");
+    assert_contains(out, "\"accumulation\": 0");
+    assert_contains(out, "\"outSinceStart\": 2");
+    free(out);
+}
+
 /* ---- trace ---- */
 
 /* Until mqadmin shows all of it; the records are sent and indexed a little later. */
@@ -397,6 +420,7 @@ int main(void)
         cmocka_unit_test(bodies_of_every_type_are_stored_small_and_arrive_whole),
         cmocka_unit_test(two_namespaces_do_not_see_each_other),
         cmocka_unit_test(replies_come_from_whichever_broker_stores_them),
+        cmocka_unit_test(a_group_is_told_once_over_all_brokers),
         cmocka_unit_test(trace_leads_from_producer_to_consumer),
     };
     return cmocka_run_group_tests_name("producing", tests, set_up, tear_down);

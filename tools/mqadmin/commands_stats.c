@@ -127,23 +127,66 @@ static void add_stats_row(struct table *table, const char *topic, json_t *group,
                                   number_of(in->day), out_total});
 }
 
-static void add_group_row(struct table *table, const char *topic,
-                          const Tern__Wire__GroupStats *group, const struct arrivals *in)
+/* A group of a topic, summed over the topic's brokers. */
+struct group_sum {
+    char name[GROUP_NAME_MAX + 1];
+    int64_t accumulation, delivered;
+    double out_tps;
+};
+
+struct topic_sum {
+    struct arrivals in;
+    struct group_sum *groups;
+    size_t count;
+};
+
+/* The group's sum, begun when it is new; NULL without memory. */
+static struct group_sum *sum_of(struct topic_sum *sum, const Tern__Wire__GroupStats *group)
 {
-    int64_t accumulation = 0, delivered = 0;
-    for (size_t i = 0; i < group->n_queues; i++) {
-        accumulation += diff_of(group->queues[i]);
-        delivered += (int64_t)group->queues[i]->delivered;
-    }
-    add_stats_row(table, topic, bytes_of(group->group.data, group->group.len), accumulation, in,
-                  group->consume_tps, number_of(delivered));
+    for (size_t i = 0; i < sum->count; i++)
+        if (wire_is(&group->group, sum->groups[i].name))
+            return &sum->groups[i];
+    struct group_sum *more = realloc(sum->groups, (sum->count + 1) * sizeof *more);
+    if (!more)
+        return NULL;
+    sum->groups = more;
+    more[sum->count] = (struct group_sum){.out_tps = 0};
+    wire_text(more[sum->count].name, sizeof more->name, &group->group);
+    return &more[sum->count++];
 }
 
-/* One topic: a row per group and broker, or one that says that nobody consumes it. */
+static enum tern_code add_group(struct topic_sum *sum, const Tern__Wire__GroupStats *group,
+                                struct tern_error *err)
+{
+    struct group_sum *into = sum_of(sum, group);
+    if (!into)
+        return error_set(err, TERN_NO_MEMORY, "no memory for one more group");
+    for (size_t i = 0; i < group->n_queues; i++) {
+        into->accumulation += diff_of(group->queues[i]);
+        into->delivered += (int64_t)group->queues[i]->delivered;
+    }
+    into->out_tps += group->consume_tps;
+    return TERN_OK;
+}
+
+static enum tern_code add_broker(struct invocation *invocation, const struct admin_broker *broker,
+                                 const char *topic, struct topic_sum *sum, struct tern_error *err)
+{
+    struct rpc_call *call = NULL;
+    enum tern_code code = count_arrivals(invocation, broker, topic, &sum->in, err);
+    if (code == TERN_OK)
+        code = fetch_progress(invocation, broker->address, NULL, topic, &call, err);
+    for (size_t i = 0; code == TERN_OK && i < call->response->consume_stats->n_groups; i++)
+        code = add_group(sum, call->response->consume_stats->groups[i], err);
+    rpc_call_unref(call);
+    return code;
+}
+
+/* One topic: a row per group, or one that says that nobody consumes it. */
 static enum tern_code add_topic(struct invocation *invocation, struct table *table,
                                 const char *topic, struct tern_error *err)
 {
-    bool active_only = option_given(invocation, "activeTopic");
+    struct topic_sum sum = {.count = 0};
     struct admin_broker *brokers;
     size_t count;
     enum tern_code code =
@@ -151,20 +194,15 @@ static enum tern_code add_topic(struct invocation *invocation, struct table *tab
     if (code != TERN_OK)
         return code;
     count = command_keep_first(invocation, brokers, count);
-    for (size_t i = 0; code == TERN_OK && i < count; i++) {
-        struct arrivals in = {0, 0};
-        struct rpc_call *call = NULL;
-        code = count_arrivals(invocation, &brokers[i], topic, &in, err);
-        if (code == TERN_OK && (!active_only || in.day > 0))
-            code = fetch_progress(invocation, brokers[i].address, NULL, topic, &call, err);
-        const Tern__Wire__ConsumeStatsResponse *stats =
-            code == TERN_OK && call ? call->response->consume_stats : NULL;
-        for (size_t j = 0; stats && j < stats->n_groups; j++)
-            add_group_row(table, topic, stats->groups[j], &in);
-        if (stats && stats->n_groups == 0)
-            add_stats_row(table, topic, text_of(""), 0, &in, 0, text_of("NO_CONSUMER"));
-        rpc_call_unref(call);
-    }
+    for (size_t i = 0; code == TERN_OK && i < count; i++)
+        code = add_broker(invocation, &brokers[i], topic, &sum, err);
+    bool shown = code == TERN_OK && (sum.in.day > 0 || !option_given(invocation, "activeTopic"));
+    for (size_t i = 0; shown && i < sum.count; i++)
+        add_stats_row(table, topic, text_of(sum.groups[i].name), sum.groups[i].accumulation,
+                      &sum.in, sum.groups[i].out_tps, number_of(sum.groups[i].delivered));
+    if (shown && sum.count == 0 && count > 0)
+        add_stats_row(table, topic, text_of(""), 0, &sum.in, 0, text_of("NO_CONSUMER"));
+    free(sum.groups);
     free(brokers);
     return code;
 }
