@@ -30,6 +30,7 @@ struct long_poll {
     struct task *task;
     _Atomic uint32_t parked;
     _Atomic bool closed;
+    _Atomic uint64_t resets;
     _Atomic int64_t next_look_ns; /* when the task will look at deadlines */
     struct shard shards[SHARDS];
 };
@@ -142,7 +143,7 @@ bool long_poll_park(struct long_poll *polls, struct parked_pull *parked)
     bool park;
 
     lock_acquire(&shard->lock);
-    park = !atomic_load(&polls->closed) &&
+    park = !atomic_load(&polls->closed) && atomic_load(&polls->resets) == parked->resets &&
            polls->options.queue_end(polls->options.arg, parked->topic, parked->queue_id) <=
                parked->offset;
     if (park) {
@@ -166,7 +167,7 @@ bool long_poll_park(struct long_poll *polls, struct parked_pull *parked)
  */
 static bool park_again(struct long_poll *polls, struct parked_pull *parked)
 {
-    for (int i = 0; i < LOOKS_MAX; i++) {
+    for (int i = 0; i < LOOKS_MAX && parked->resets == long_poll_resets(polls); i++) {
         if (polls->options.concerns(polls->options.arg, parked))
             return false;
         if (long_poll_park(polls, parked))
@@ -207,6 +208,32 @@ void long_poll_arrival(struct long_poll *polls, const struct store_arrival *arri
         if (!parked->by_record || !park_again(polls, parked))
             polls->options.resume(polls->options.arg, parked);
     }
+}
+
+uint64_t long_poll_resets(const struct long_poll *polls)
+{
+    return atomic_load(&polls->resets);
+}
+
+void long_poll_reset(struct long_poll *polls, const char *group, const char *topic,
+                     int32_t queue_id)
+{
+    uint32_t hash = queue_hash(topic, queue_id);
+    struct shard *shard = shard_of(polls, hash);
+    struct parked_pull *told = NULL;
+
+    /* Before the look: who parks after it has seen the new number, or is not let in. */
+    atomic_fetch_add(&polls->resets, 1);
+    lock_acquire(&shard->lock);
+    for (struct parked_pull *parked = *bucket_of(shard, hash), *following; parked;
+         parked = following) {
+        following = parked->bucket_next;
+        if (parked->hash == hash && parked->queue_id == queue_id && !strcmp(parked->topic, topic) &&
+            parked->group && !strcmp(parked->group, group))
+            unlink_pull(polls, shard, parked, &told);
+    }
+    lock_release(&shard->lock);
+    call_each(polls, told, polls->options.resume);
 }
 
 void long_poll_peer_gone(struct long_poll *polls, uint64_t peer_id)

@@ -146,6 +146,7 @@ static enum tern_code apply_clone(struct clone *clone, struct tern_error *err)
         const struct clone_queue *queue = &clone->queues[i];
         code = offsets_reset(broker->offsets, clone->group, queue->topic, queue->wire.queue_id,
                              queue->wire.new_offset);
+        progress_tell_pulls(broker, clone->group, queue->topic, queue->wire.queue_id);
         if (code)
             error_set(err, code, "queue %" PRId32 " of topic %s: the table of offsets is full",
                       queue->wire.queue_id, queue->topic);

@@ -5,7 +5,7 @@
  *              that the client repeats, never a reason to start somewhere (OF-04)
  *   commit  ─► each (topic, queue) by itself: what is refused does not keep the others
  *              ─► the slaves in sync, or the master, have it ─► answer
- *   reset   ─► asking lane: target per queue ─► offsets ─► disk ─► events to the members
+ *   reset   ─► asking lane: target per queue ─► offsets ─► parked pulls answered ─► disk ─► events
  *              ─► the slaves in sync have it ─► answer
  *
  * Who decides: an open master. A slave answers what it knows but never "none", and a master that
@@ -29,6 +29,7 @@
 #include "broker/guard.h"
 #include "broker/handlers/checks.h"
 #include "broker/handlers/progress.h"
+#include "broker/long_poll.h"
 #include "broker/set_tables.h"
 
 enum { COMMITS_MAX = 10000, ANSWER_PERCENT = 90 /* of the sender's patience */ };
@@ -509,6 +510,13 @@ void progress_tell_members(struct broker *broker, const char *group, const char 
     free(ids);
 }
 
+void progress_tell_pulls(struct broker *broker, const char *group, const char *topic,
+                         int32_t queue_id)
+{
+    if (broker->polls)
+        long_poll_reset(broker->polls, group, topic, queue_id);
+}
+
 static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)
 {
     struct broker *broker = reset->broker;
@@ -519,6 +527,7 @@ static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)
                              queue->new_offset);
         if (!code)
             code = reset_cohorts(reset, queue);
+        progress_tell_pulls(broker, reset->group, reset->topic, queue->queue_id);
         if (code)
             error_set(err, code, "queue %" PRId32 " of topic %s: the table of offsets is full",
                       queue->queue_id, reset->topic);

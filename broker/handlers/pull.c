@@ -6,7 +6,8 @@
  *                                                        ├─ nothing there ─► park (long_poll) ─►
  * get again └─ not in memory ─► cold lane ─► get again
  *
- * A pull that was parked runs once more and is answered, whatever it finds.
+ * A pull that was parked runs once more and is answered, whatever it finds. When the group's
+ * progress was reset meanwhile, it is answered with the new one.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "broker/cold_lane.h"
 #include "broker/handlers/checks.h"
 #include "broker/handlers/pull_internal.h"
+#include "broker/long_poll.h"
 
 enum { PULL_COUNT_MAX = 1024, SUSPEND_MAX_MS = 120000 };
 
@@ -276,8 +278,10 @@ static bool park(struct pull *pull)
     pull->may_park = false;
     pull->parked = (struct parked_pull){
         .topic = pull->topic,
+        .group = pull->group,
         .queue_id = pull->request->header->pull->queue_id,
         .offset = pull->offset,
+        .resets = pull->resets,
         .deadline_ns = clock_mono_ns(pull->broker->env.clock) + ms_to_ns(wait_ms),
         .peer_id = pull->request->peer.id,
         .subscription = pull->subscription,
@@ -285,6 +289,25 @@ static bool park(struct pull *pull)
         .user = pull,
     };
     return long_poll_park(pull->broker->polls, &pull->parked);
+}
+
+/* Progress may have been reset while the pull waited: its offset means nothing any more (OF-07). */
+static bool version_stands(struct pull *pull)
+{
+    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
+    struct offset_version held_version;
+    int64_t held, min, max;
+
+    if (!wanted->offset_version)
+        return true;
+    bool known = offsets_query(pull->broker->offsets, pull->view.name, pull->topic,
+                               wanted->queue_id, &held, &held_version);
+    struct offset_version version = version_from_wire(wanted->offset_version);
+    if (offset_version_compare(version, held_version) >= 0)
+        return true;
+    store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
+    answer_newer(pull, held_version, known, known ? held : min);
+    return false;
 }
 
 static void run_cold(struct broker *broker, struct rpc_request *request);
@@ -315,8 +338,9 @@ static void run(struct pull *pull, bool nowait)
         bool could_park = pull->may_park;
         if (park(pull))
             return;
-        if (could_park && !pull->may_park) { /* something came while parking */
-            run(pull, nowait);
+        if (could_park && !pull->may_park) { /* something came, or was reset, while parking */
+            if (version_stands(pull))
+                run(pull, nowait);
             return;
         }
     }
@@ -332,25 +356,6 @@ static void run_cold(struct broker *broker, struct rpc_request *request)
 {
     (void)broker;
     run(request->user, false);
-}
-
-/* Progress may have been reset while the pull waited: its offset means nothing any more (OF-07). */
-static bool version_stands(struct pull *pull)
-{
-    const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
-    struct offset_version held_version;
-    int64_t held, min, max;
-
-    if (!wanted->offset_version)
-        return true;
-    bool known = offsets_query(pull->broker->offsets, pull->view.name, pull->topic,
-                               wanted->queue_id, &held, &held_version);
-    struct offset_version version = version_from_wire(wanted->offset_version);
-    if (offset_version_compare(version, held_version) >= 0)
-        return true;
-    store_queue_range(pull->broker->store, pull->topic, wanted->queue_id, &min, &max);
-    answer_newer(pull, held_version, known, known ? held : min);
-    return false;
 }
 
 /* A look at records without delivering any. */
@@ -441,6 +446,7 @@ void handle_pull(struct broker *broker, struct rpc_request *request)
     }
     *pull = (struct pull){
         .broker = broker, .request = request, .may_park = true, .offset = header->pull->offset};
+    pull->resets = long_poll_resets(broker->polls);
     if (!pull_check_names(pull))
         return;
     pull->group = frame_text(arena, &header->pull->group);

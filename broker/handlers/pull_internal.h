@@ -18,6 +18,7 @@ struct pull {
     struct store_filter filter;
     int64_t offset;     /* where to look: the one asked for, moved over what was looked at */
     uint32_t looked_at; /* while it was parked: units from there that do not match */
+    uint64_t resets;    /* long_poll_resets() when it came */
     bool may_park;
     struct parked_pull parked;
 };

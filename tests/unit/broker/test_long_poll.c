@@ -79,6 +79,12 @@ static struct parked_pull *fill(struct world *world, size_t index, const char *t
     return pull;
 }
 
+static struct parked_pull *of_group(struct parked_pull *pull, const char *group)
+{
+    pull->group = group;
+    return pull;
+}
+
 static void arrive(struct world *world, const char *topic, int32_t queue_id, const char *tag)
 {
     int64_t code = tag ? tags_code(tag, strlen(tag)) : 0;
@@ -173,6 +179,31 @@ static void nothing_parks_after_the_end(void **state)
     assert_false(long_poll_park(world->polls, fill(world, 1, "T", 0, 15000)));
 }
 
+/* R-9, OF-07: members go on from a reset at once, not when their pulls have waited long enough. */
+static void a_reset_sends_home_the_pulls_of_its_group_and_queue(void **state)
+{
+    struct world *world = *state;
+    assert_true(long_poll_park(world->polls, of_group(fill(world, 0, "T", 0, 15000), "g")));
+    assert_true(long_poll_park(world->polls, of_group(fill(world, 1, "T", 0, 15000), "other")));
+    assert_true(long_poll_park(world->polls, of_group(fill(world, 2, "T", 1, 15000), "g")));
+    assert_true(long_poll_park(world->polls, fill(world, 3, "T", 0, 15000)));
+    long_poll_reset(world->polls, "g", "T", 0);
+    assert_int_equal(world->resumed, 1);
+    assert_ptr_equal(world->last, &world->pulls[0]);
+    assert_int_equal(long_poll_parked(world->polls), 3);
+}
+
+static void a_pull_that_looked_before_a_reset_is_not_parked_after_it(void **state)
+{
+    struct world *world = *state;
+    struct parked_pull *pull = of_group(fill(world, 0, "T", 0, 15000), "g");
+    pull->resets = long_poll_resets(world->polls);
+    long_poll_reset(world->polls, "g", "T", 0);
+    assert_false(long_poll_park(world->polls, pull));
+    pull->resets = long_poll_resets(world->polls);
+    assert_true(long_poll_park(world->polls, pull));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +215,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(gone_peer_takes_its_pulls_along, setup, teardown),
         cmocka_unit_test_setup_teardown(full_table_answers_the_oldest_early, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_parks_after_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_reset_sends_home_the_pulls_of_its_group_and_queue, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_pull_that_looked_before_a_reset_is_not_parked_after_it,
+                                        setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
