@@ -129,10 +129,13 @@ static enum tern_code collect(struct stats *stats, const char *group)
     if (code)
         return code;
     if (group) {
-        add_members_topics(stats, group);
+        size_t own = stats->pair_count;
         code = add_cohorts(stats, group);
         if (code)
             return code;
+        /* What its members read of an isolated group stands with their cohorts. */
+        if (stats->pair_count == own)
+            add_members_topics(stats, group);
     } else {
         const char **groups;
         size_t count;

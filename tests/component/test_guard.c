@@ -206,7 +206,12 @@ static void isolate_gives_each_what_it_asked_for(void **state)
             break;
     }
     assert_contains(progress, "\"cohort\": \"G-isolate%");
+    assert_null(strstr(progress, "\"consumerOffset\": -1")); /* only cohorts have progress */
     free(progress);
+    char *why = MQADMIN(&cluster, 0, "why", "-g", "G-isolate");
+    assert_null(strstr(why, "lost to the group"));
+    assert_null(strstr(why, "no member has pulled"));
+    free(why);
     /* From now on it wants both: a cohort of its own, which begins where the group stood, at the
      * beginning. */
     assert_ok(tern_push_consumer_subscribe(a.consumer, "Isolate", "A || B", NULL));
@@ -215,6 +220,25 @@ static void isolate_gives_each_what_it_asked_for(void **state)
     assert_int_equal(member_got(&b, 1), TOTAL);
     tern_push_consumer_destroy(a.consumer);
     tern_push_consumer_destroy(b.consumer);
+}
+
+/* A change of something else must not take the setting back: half would be lost again */
+static void other_settings_leave_the_consistency_as_it_is(void **state)
+{
+    (void)state;
+    put_group("G-kept", "isolate");
+    char *out =
+        MQADMIN(&cluster, 0, "updateSubGroup", "-c", "DefaultCluster", "-g", "G-kept", "-r", "3");
+    assert_contains(out, "subscriptionConsistency=isolate");
+    free(out);
+    out = MQADMIN(&cluster, 0, "getConsumerConfig", "-g", "G-kept", "--json");
+    assert_contains(out, "\"retryMaxTimes\": 3");
+    assert_contains(out, "\"subscriptionConsistency\": \"isolate\"");
+    free(out);
+    put_group("G-kept", "warn");
+    out = MQADMIN(&cluster, 0, "getConsumerConfig", "-g", "G-kept");
+    assert_contains(out, "warn");
+    free(out);
 }
 
 /* Members that subscribe alike share their cohort's queues and progress */
@@ -246,6 +270,7 @@ int main(void)
         cmocka_unit_test(warn_says_who_loses_what),
         cmocka_unit_test(refuse_lets_no_newcomer_differ),
         cmocka_unit_test(isolate_gives_each_what_it_asked_for),
+        cmocka_unit_test(other_settings_leave_the_consistency_as_it_is),
         cmocka_unit_test(cohorts_share_queues_among_their_members),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

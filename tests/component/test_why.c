@@ -139,7 +139,8 @@ static void group_without_members_has_not_come_to_it(void **state)
     WHY(NO, PARTS("! group nobody has neither member nor progress"), "-g", "nobody");
 }
 
-static void beat(struct wire *wire, const char *group, const char *topic, const char *expression)
+static void beat_as(struct wire *wire, const char *group, const char *topic, const char *expression,
+                    Tern__Wire__MessageModel model)
 {
     Tern__Wire__Subscription subscription = TERN__WIRE__SUBSCRIPTION__INIT;
     Tern__Wire__Subscription *subscriptions[] = {&subscription};
@@ -153,11 +154,17 @@ static void beat(struct wire *wire, const char *group, const char *topic, const 
     consumer.group = frame_bytes(group, strlen(group));
     consumer.subscriptions = subscriptions;
     consumer.n_subscriptions = 1;
+    consumer.model = model;
     body.consumers = consumers;
     body.n_consumers = 1;
     request.body_case = TERN__WIRE__REQUEST__BODY_HEARTBEAT;
     request.heartbeat = &body;
     wire_expect(wire, &request, NULL, 0, 0, NULL);
+}
+
+static void beat(struct wire *wire, const char *group, const char *topic, const char *expression)
+{
+    beat_as(wire, group, topic, expression, TERN__WIRE__MESSAGE_MODEL__CLUSTERING);
 }
 
 /* F-3 by the tool: both expressions are named, and a member that does not pull is one that stands
@@ -183,6 +190,23 @@ static void members_that_disagree_and_stand_still_are_named(void **state)
     WHY(DONE, PARTS("subscribe differently"), id);
     wire_close(&one);
     wire_close(&two);
+}
+
+/* brokers know nothing of a broadcasting group's progress: no queue of it stands still */
+static void broadcasting_group_is_told_as_one(void **state)
+{
+    struct wire wire;
+    (void)state;
+    make_topic("Broad");
+    send_one("Broad", "TagA", "k", NULL, NULL);
+    wire_open(&wire, cluster.broker.address, "10.0.0.1@broad");
+    beat_as(&wire, "broad", "Broad", "*", TERN__WIRE__MESSAGE_MODEL__BROADCASTING);
+    WHY(DONE, PARTS("10.0.0.1@broad is a member", "- group broad broadcasts"), "-g", "broad");
+    char *out = MQADMIN(&cluster, DONE, "why", "-g", "broad");
+    assert_null(strstr(out, "no member has pulled"));
+    assert_null(strstr(out, "more members than queues"));
+    free(out);
+    wire_close(&wire);
 }
 
 static void dead_letter_is_found_with_its_group(void **state)
@@ -344,6 +368,7 @@ int main(void)
         cmocka_unit_test(group_that_got_it_and_group_that_filtered_it_are_told_apart),
         cmocka_unit_test(group_without_members_has_not_come_to_it),
         cmocka_unit_test(members_that_disagree_and_stand_still_are_named),
+        cmocka_unit_test(broadcasting_group_is_told_as_one),
         cmocka_unit_test(dead_letter_is_found_with_its_group),
         cmocka_unit_test(delayed_message_is_told_when_it_is_due_and_that_it_was_cancelled),
         cmocka_unit_test(transaction_is_told_undecided_committed_and_rolled_back),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tools/mqadmin/command.h"
+#include "tools/mqadmin/fetch.h"
 #include "tools/mqadmin/subscription_check.h"
 
 /* ---- progress ---- */
@@ -33,16 +34,31 @@ static int64_t lag_of(const Tern__Wire__GroupQueueStats *q)
 }
 
 /* Of an isolated group each cohort has its own progress: then the name is not the group's. */
+static bool is_cohort_of(const Tern__Wire__GroupStats *stats, const char *group)
+{
+    return stats->group.len != strlen(group);
+}
+
+static bool has_cohorts(const Tern__Wire__ConsumeStatsResponse *stats, const char *group)
+{
+    for (size_t i = 0; i < stats->n_groups; i++)
+        if (is_cohort_of(stats->groups[i], group))
+            return true;
+    return false;
+}
+
+/* total NULL: not counted, an isolated group's own rows are only where new cohorts begin. */
 static void add_queue_rows(struct table *table, const char *broker, const char *asked,
                            const Tern__Wire__GroupStats *group, int64_t *total)
 {
-    bool is_cohort = group->group.len != strlen(asked);
+    bool is_cohort = is_cohort_of(group, asked);
     for (size_t i = 0; i < group->n_queues; i++) {
         const Tern__Wire__GroupQueueStats *q = group->queues[i];
         char last[32], oldest[32];
         time_text(last, q->last_ms);
         time_text(oldest, q->oldest_waiting_ms);
-        *total += lag_of(q);
+        if (total)
+            *total += lag_of(q);
         table_add(
             table,
             (json_t *[]){bytes_of(q->topic.data, q->topic.len), text_of(broker),
@@ -70,7 +86,7 @@ static int progress_of_group(struct invocation *invocation, const char *group,
     int64_t total = 0;
     double tps = 0;
     int status = EXIT_DONE;
-    bool found = false;
+    bool found = false, broadcasts = false;
     table_init(&table, columns, keys);
     for (size_t i = 0; i < count; i++) {
         struct tern_error err = {.text = ""};
@@ -81,15 +97,25 @@ static int progress_of_group(struct invocation *invocation, const char *group,
             status = command_fail(invocation, code, &err);
         for (size_t j = 0; code == TERN_OK && j < call->response->consume_stats->n_groups; j++) {
             const Tern__Wire__GroupStats *stats = call->response->consume_stats->groups[j];
-            add_queue_rows(&table, brokers[i].name, group, stats, &total);
+            bool counts =
+                is_cohort_of(stats, group) || !has_cohorts(call->response->consume_stats, group);
+            add_queue_rows(&table, brokers[i].name, group, stats, counts ? &total : NULL);
             tps += stats->consume_tps;
             found = true;
+            broadcasts |=
+                stats->members > 0 && stats->model == TERN__WIRE__MESSAGE_MODEL__BROADCASTING;
         }
         rpc_call_unref(call);
     }
     table_print(&table, invocation->json);
     if (!invocation->json)
         printf("\nConsume TPS: %.2f\nDiff Total: %" PRId64 "\n", tps, total);
+    if (broadcasts)
+        fprintf(
+            stderr,
+            "mqadmin consumerProgress: group %s broadcasts: each member keeps its progress in a "
+            "file of its own, brokers know none of it\n",
+            group);
     if (!found && status == EXIT_DONE) {
         fprintf(stderr, "mqadmin consumerProgress: group %s has no member and no progress\n",
                 group);
@@ -253,13 +279,20 @@ static int run_connection(struct invocation *invocation)
 
 /* ---- settings ---- */
 
+static const char *const consistencies[] = {"warn", "refuse", "isolate"};
+enum { CONSISTENCIES = sizeof consistencies / sizeof consistencies[0] };
+
+static const char *consistency_text(int32_t consistency)
+{
+    return consistency >= 0 && consistency < CONSISTENCIES ? consistencies[consistency] : "unknown";
+}
+
 /* warn, refuse or isolate as the wire's number; false: said on stderr. */
 static bool option_consistency(const struct invocation *invocation, int32_t *out)
 {
-    static const char *const texts[] = {"warn", "refuse", "isolate"};
     const char *text = option_value(invocation, "subscriptionConsistency");
-    for (*out = 0; *out < 3; ++*out)
-        if (!strcmp(text ? text : texts[0], texts[*out]))
+    for (*out = 0; *out < CONSISTENCIES; ++*out)
+        if (!strcmp(text ? text : consistencies[0], consistencies[*out]))
             return true;
     command_usage(invocation, "--subscriptionConsistency: '%s' is none of warn, refuse, isolate",
                   text);
@@ -297,6 +330,27 @@ static bool fill_group(const struct invocation *invocation, Tern__Wire__GroupCon
     return true;
 }
 
+/*
+ * A change of something else must not make an isolated group lose messages: without the option a
+ * group keeps its subscriptionConsistency. A group that is not there yet begins with the default.
+ */
+static enum tern_code keep_consistency(struct invocation *invocation, const char *address,
+                                       Tern__Wire__GroupConfig *config, struct tern_error *err)
+{
+    struct rpc_call *call;
+    if (option_value(invocation, "subscriptionConsistency"))
+        return TERN_OK;
+    enum tern_code code = fetch_groups(invocation, address, &call, err);
+    config->subscription_consistency = 0;
+    for (size_t i = 0; code == TERN_OK && i < call->response->list_groups->n_groups; i++) {
+        const Tern__Wire__GroupConfig *held = call->response->list_groups->groups[i];
+        if (wire_is(&held->name, option_value(invocation, "groupName")))
+            config->subscription_consistency = held->subscription_consistency;
+    }
+    rpc_call_unref(call);
+    return code;
+}
+
 static const char *bool_text(protobuf_c_boolean value)
 {
     return value ? "true" : "false";
@@ -308,11 +362,11 @@ static void print_group_config(const Tern__Wire__GroupConfig *g)
     printf("SubscriptionGroupConfig [groupName=%.*s, consumeEnable=%s, consumeFromMinEnable=%s, "
            "consumeBroadcastEnable=%s, retryQueueNums=%" PRId32 ", retryMaxTimes=%" PRId32
            ", brokerId=%" PRId64 ", whichBrokerWhenConsumeSlowly=%" PRId64
-           ", notifyConsumerIdsChangedEnable=%s]\n",
+           ", notifyConsumerIdsChangedEnable=%s, subscriptionConsistency=%s]\n",
            (int)g->name.len, (const char *)g->name.data, bool_text(g->consume_enable),
            bool_text(g->consume_from_min_enable), bool_text(g->consume_broadcast_enable),
            g->retry_queues, g->retry_max_times, g->broker_id, g->which_broker_when_consume_slowly,
-           bool_text(g->notify_members_changed));
+           bool_text(g->notify_members_changed), consistency_text(g->subscription_consistency));
 }
 
 static int run_update_group(struct invocation *invocation)
@@ -332,8 +386,10 @@ static int run_update_group(struct invocation *invocation)
         body.group = &config;
         request.body_case = TERN__WIRE__REQUEST__BODY_UPDATE_GROUP;
         request.update_group = &body;
-        enum tern_code code =
-            admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
+        enum tern_code code = keep_consistency(invocation, brokers[i].address, &config, &err);
+        if (code == TERN_OK)
+            code = admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL,
+                                     &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
         else
@@ -454,7 +510,8 @@ const struct command group_commands[] = {
                   "where to pull when behind (1)"},
                  {'a', "notifyConsumerIdsChanged", "BOOL", false, "tell members of changes (true)"},
                  {0, "subscriptionConsistency", "HOW", false,
-                  "members that subscribe differently: warn, refuse, isolate (warn)"}},
+                  "members that subscribe differently: warn, refuse, isolate (kept; warn for a new "
+                  "group)"}},
      .run = run_update_group,
      .one_of = "bc"},
     {.name = "deleteSubGroup",

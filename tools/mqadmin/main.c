@@ -248,6 +248,7 @@ static int run(struct invocation *invocation)
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     int status = invocation->command->run(invocation);
+    print_done_end(status == EXIT_DONE);
     admin_close(invocation->admin);
     if (fflush(stdout) != 0) {
         fprintf(stderr, "mqadmin: writing the output: %s\n", strerror(errno));

@@ -10,6 +10,9 @@
 
 enum { COLUMNS_MAX = 24, CELL_BYTES = 1024 };
 
+/* What print_done() was told: a script reads one JSON value a command. */
+static json_t *done_lines;
+
 static _Noreturn void out_of_memory(void)
 {
     fputs("mqadmin: out of memory\n", stderr);
@@ -149,8 +152,19 @@ void print_done(bool json, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (json)
-        json_print(json_pack("{s:b, s:s}", "ok", 1, "text", text));
-    else
+    if (!json) {
         puts(text);
+        return;
+    }
+    json_t *lines =
+        done_lines ? json_sprintf("%s\n%s", json_string_value(done_lines), text) : text_of(text);
+    json_decref(done_lines);
+    done_lines = checked(lines);
+}
+
+void print_done_end(bool ok)
+{
+    if (done_lines)
+        json_print(checked(json_pack("{s:b, s:o}", "ok", ok, "text", done_lines)));
+    done_lines = NULL;
 }

@@ -31,7 +31,11 @@ json_t *bytes_of(const void *bytes, size_t len);
 json_t *number_of(int64_t number);
 /* "2026-11-30 12:00:00,123" in local time; "-" for 0. */
 void time_text(char out[32], int64_t wall_ms);
-/* Every command that only says that it worked: text for people, {"ok":true,…} for scripts. */
+/* Every command that only says that it worked, once for each that it worked at: lines for people,
+ * kept for print_done_end() for scripts. */
 void print_done(bool json, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* After the command: what was kept as one {"ok", "text"}, a line each in text; nothing when nothing
+ * was. ok: nothing of it failed. */
+void print_done_end(bool ok);
 
 #endif

@@ -1,6 +1,11 @@
 /*
- * why -g: what keeps a group from its messages. Its queues are looked at twice, a moment apart: a
- * queue that has a backlog and an owner, and where nothing moved meanwhile, stands still.
+ * why -g: what keeps a group from its messages. While there is a backlog its queues are looked at
+ * again for longer than members take to tell their progress: a queue that has a backlog and an
+ * owner, and where nothing moved meanwhile, stands still; unless what waits has just come: progress
+ * is told every few seconds, and what the owner does not want is passed when its pull has waited.
+ *
+ * An isolated group's progress is its cohorts'; what stands under its own name is only where new
+ * cohorts begin. A broadcasting group's is in files of its members.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +16,8 @@
 #include "base/names.h"
 #include "tools/mqadmin/why.h"
 
-enum { LOOK_AGAIN_MS = 2000, QUEUES_SAID_MAX = 32 };
+/* Members commit every 5 s unless they were told otherwise, and pulls wait for 15 s. */
+enum { LOOK_AGAIN_MS = 1000, LOOKS_MAX = 7, FRESH_S = 30, QUEUES_SAID_MAX = 32 };
 
 struct group_look {
     struct why *why;
@@ -19,6 +25,7 @@ struct group_look {
     const char *broker, *address;
     const Tern__Wire__ConsumeStatsResponse *first, *second;
     const Tern__Wire__ConsumerConnectionResponse *members; /* NULL: none */
+    bool isolated;                                         /* each cohort for itself */
     size_t said, queues, behind;
     int64_t backlog;
 };
@@ -34,18 +41,41 @@ static int64_t backlog_of(const Tern__Wire__GroupQueueStats *q)
     return q->broker_offset - (q->consumer_offset < 0 ? 0 : q->consumer_offset);
 }
 
-/* The same queue at the second look, or NULL. */
-static const Tern__Wire__GroupQueueStats *again(const struct group_look *look,
+static bool same_name(const ProtobufCBinaryData *a, const ProtobufCBinaryData *b)
+{
+    return a->len == b->len && !memcmp(a->data, b->data, a->len);
+}
+
+/* The group's own rows mean nothing beside its cohorts'. */
+static bool counts(const struct group_look *look, const Tern__Wire__GroupStats *group)
+{
+    return !look->isolated || !wire_is(&group->group, look->group);
+}
+
+/* The group's (or cohort's) same queue in a later answer, or NULL. */
+static const Tern__Wire__GroupQueueStats *again(const Tern__Wire__ConsumeStatsResponse *later,
+                                                const Tern__Wire__GroupStats *group,
                                                 const Tern__Wire__GroupQueueStats *q)
 {
-    for (size_t i = 0; look->second && i < look->second->n_groups; i++)
-        for (size_t j = 0; j < look->second->groups[i]->n_queues; j++) {
-            const Tern__Wire__GroupQueueStats *other = look->second->groups[i]->queues[j];
-            if (other->queue_id == q->queue_id && other->topic.len == q->topic.len &&
-                !memcmp(other->topic.data, q->topic.data, q->topic.len))
+    for (size_t i = 0; later && i < later->n_groups; i++)
+        for (size_t j = 0;
+             same_name(&later->groups[i]->group, &group->group) && j < later->groups[i]->n_queues;
+             j++) {
+            const Tern__Wire__GroupQueueStats *other = later->groups[i]->queues[j];
+            if (other->queue_id == q->queue_id && same_name(&other->topic, &q->topic))
                 return other;
         }
     return NULL;
+}
+
+static bool stood(const Tern__Wire__GroupQueueStats *q, const Tern__Wire__GroupQueueStats *later)
+{
+    return later && later->consumer_offset == q->consumer_offset && later->scanned == q->scanned;
+}
+
+static bool is_fresh(const Tern__Wire__GroupQueueStats *q)
+{
+    return q->oldest_waiting_ms > ((int64_t)time(NULL) - FRESH_S) * 1000;
 }
 
 static bool is_member(const struct group_look *look, const char *client_id)
@@ -57,10 +87,10 @@ static bool is_member(const struct group_look *look, const char *client_id)
 }
 
 /* What a queue with a backlog suffers from. */
-static void say_cause(struct group_look *look, const Tern__Wire__GroupQueueStats *q,
-                      const char *where)
+static void say_cause(struct group_look *look, const Tern__Wire__GroupStats *group,
+                      const Tern__Wire__GroupQueueStats *q, const char *where)
 {
-    const Tern__Wire__GroupQueueStats *later = again(look, q);
+    const Tern__Wire__GroupQueueStats *later = again(look->second, group, q);
     char owner[256];
     wire_text(owner, sizeof owner, &q->client_id);
     if (!look->members)
@@ -72,18 +102,24 @@ static void say_cause(struct group_look *look, const Tern__Wire__GroupQueueStats
         why_say(look->why, false, "ownerLeft",
                 "%s: %s, which pulled it last, has left; another member takes it over within 20 s",
                 where, owner);
-    else if (later && later->consumer_offset == q->consumer_offset && later->scanned == q->scanned)
+    else if (is_fresh(q))
+        why_say(look->why, true, "fresh",
+                "%s: they came in the last %d s; its owner %s tells its progress every few seconds",
+                where, FRESH_S, owner);
+    else if (stood(q, later))
         why_say(look->why, false, "standstill",
-                "%s: its owner %s pulled nothing and made no progress in %d ms: paused, held back "
-                "by flow control, or a listener that does not return",
-                where, owner, LOOK_AGAIN_MS);
+                "%s: its owner %s pulled nothing and made no progress in %d s: paused, held back "
+                "by flow control, a listener that does not return, or, with an orderly listener, a "
+                "queue that the locks of a member that died still hold (60 s at most)",
+                where, owner, (LOOKS_MAX * LOOK_AGAIN_MS) / 1000);
     else
         why_say(look->why, true, "moving", "%s: its owner %s is working it off", where, owner);
 }
 
-static void about_queue(struct group_look *look, const Tern__Wire__GroupQueueStats *q)
+static void about_queue(struct group_look *look, const Tern__Wire__GroupStats *group,
+                        const Tern__Wire__GroupQueueStats *q)
 {
-    char topic[TOPIC_NAME_MAX + 1], where[400], since[32];
+    char topic[TOPIC_NAME_MAX + 1], cohort[GROUP_NAME_MAX + 1] = "", where[700], since[32];
     int64_t backlog = backlog_of(q);
     look->queues++;
     look->backlog += backlog;
@@ -92,12 +128,15 @@ static void about_queue(struct group_look *look, const Tern__Wire__GroupQueueSta
         return;
     wire_text(topic, sizeof topic, &q->topic);
     time_text(since, q->oldest_waiting_ms);
-    snprintf(where, sizeof where, "%s/%" PRId32 " of topic %s", look->broker, q->queue_id, topic);
+    if (look->isolated)
+        wire_text(cohort, sizeof cohort, &group->group);
+    snprintf(where, sizeof where, "%s/%" PRId32 " of topic %s%s%s", look->broker, q->queue_id,
+             topic, cohort[0] ? " for cohort " : "", cohort);
     why_say(look->why, look->members != NULL, "backlog",
             "%s: %" PRId64 " messages wait, at offset %" PRId64 " of %" PRId64 ", the oldest since "
             "%s",
             where, backlog, q->consumer_offset, q->broker_offset, since);
-    say_cause(look, q, where);
+    say_cause(look, group, q, where);
 }
 
 /* Whether the topic may be read at the broker. */
@@ -164,6 +203,9 @@ static void about_members(struct group_look *look)
         why_next(look->why, "mqadmin consumerConnection -g %s", look->group);
         return;
     }
+    size_t queues = 0;
+    for (size_t g = 0; g < look->first->n_groups; g++)
+        queues += counts(look, look->first->groups[g]) ? look->first->groups[g]->n_queues : 0;
     for (size_t i = 0; i < look->members->n_members; i++) {
         const Tern__Wire__MemberInfo *m = look->members->members[i];
         size_t owned = 0;
@@ -173,10 +215,15 @@ static void about_members(struct group_look *look)
             for (size_t q = 0; q < look->first->groups[g]->n_queues; q++)
                 owned += wire_is(&look->first->groups[g]->queues[q]->client_id, id);
         why_say(look->why, true, "member",
-                "%s is a member at %s, last heard %" PRId64 " ms ago, last puller of %zu queues%s",
+                "%s is a member at %s, last heard %" PRId64
+                " ms ago, the last that was given something from %zu queues%s",
                 id, look->broker, m->last_heartbeat_age_ms, owned,
-                owned ? "" : ": there may be more members than queues");
+                !owned && look->members->n_members > queues
+                    ? ": there are more members than queues here"
+                    : "");
     }
+    if (look->isolated)
+        return; /* they are meant to differ */
     for (size_t i = 0; i < look->members->members[0]->n_subscriptions; i++) {
         char topic[TOPIC_NAME_MAX + 1];
         wire_text(topic, sizeof topic, &look->members->members[0]->subscriptions[i]->topic);
@@ -189,9 +236,17 @@ static void about_broker(struct group_look *look)
 {
     about_members(look);
     why_group_may_consume(look->why, look->group, look->address);
+    if (look->members && look->members->model == TERN__WIRE__MESSAGE_MODEL__BROADCASTING) {
+        why_say(look->why, true, "broadcasting",
+                "group %s broadcasts: each member keeps its progress in a file of its own, so %s "
+                "cannot tell what it has not seen",
+                look->group, look->broker);
+        return;
+    }
     for (size_t i = 0; i < look->first->n_groups; i++)
-        for (size_t j = 0; j < look->first->groups[i]->n_queues; j++)
-            about_queue(look, look->first->groups[i]->queues[j]);
+        for (size_t j = 0;
+             counts(look, look->first->groups[i]) && j < look->first->groups[i]->n_queues; j++)
+            about_queue(look, look->first->groups[i], look->first->groups[i]->queues[j]);
     about_topics(look);
     if (look->behind == 0)
         why_say(look->why, true, "noBacklog", "on %s nothing waits for group %s in %zu queues",
@@ -203,13 +258,36 @@ static void about_broker(struct group_look *look)
                 look->behind > QUEUES_SAID_MAX ? "; not all are shown" : "");
 }
 
-static bool has_backlog(const Tern__Wire__ConsumeStatsResponse *stats)
+/* Whether a queue with a backlog and an owner has not moved; later NULL: not known yet. */
+static bool some_stand(const struct group_look *look, const Tern__Wire__ConsumeStatsResponse *later)
 {
-    for (size_t i = 0; i < stats->n_groups; i++)
-        for (size_t j = 0; j < stats->groups[i]->n_queues; j++)
-            if (backlog_of(stats->groups[i]->queues[j]) > 0)
+    for (size_t i = 0; i < look->first->n_groups; i++) {
+        const Tern__Wire__GroupStats *group = look->first->groups[i];
+        for (size_t j = 0; counts(look, group) && j < group->n_queues; j++)
+            if (backlog_of(group->queues[j]) > 0 && group->queues[j]->client_id.len > 0 &&
+                !is_fresh(group->queues[j]) &&
+                (!later || stood(group->queues[j], again(later, group, group->queues[j]))))
                 return true;
+    }
     return false;
+}
+
+/* Looks at the progress again until every queue with a backlog has moved, or long enough. *last is
+ * the caller's to unref. */
+static void look_again(struct group_look *look, const char *topic, struct rpc_call **last)
+{
+    for (int i = 0; i < LOOKS_MAX && some_stand(look, look->second); i++) {
+        struct rpc_call *call;
+        pause_a_moment();
+        if (fetch_progress(look->why->invocation, look->address, look->group, topic, &call, NULL) !=
+            TERN_OK) {
+            rpc_call_unref(call);
+            return;
+        }
+        rpc_call_unref(*last);
+        *last = call;
+        look->second = call->response->consume_stats;
+    }
 }
 
 /* false: the group is not known there. */
@@ -233,12 +311,10 @@ static bool look_at(struct why *why, const char *group, const char *topic,
         code = fetch_members(why->invocation, broker->address, group, &members, NULL);
         if (code == TERN_OK && members->response->consumer_connection->n_members > 0)
             look.members = members->response->consumer_connection;
-        if (look.members && has_backlog(look.first)) {
-            pause_a_moment();
-            if (fetch_progress(why->invocation, broker->address, group, topic, &second, NULL) ==
-                TERN_OK)
-                look.second = second->response->consume_stats;
-        }
+        for (size_t i = 0; i < look.first->n_groups; i++)
+            look.isolated |= !wire_is(&look.first->groups[i]->group, group);
+        if (look.members && look.members->model != TERN__WIRE__MESSAGE_MODEL__BROADCASTING)
+            look_again(&look, topic, &second);
         about_broker(&look);
     }
     rpc_call_unref(first);
