@@ -86,7 +86,9 @@ static enum tern_code choose_target(struct send *send)
         send->target = &publish->brokers[publish->queue_broker[index]];
     }
     /* An order topic's queues stay where they are, their brokers up or not. */
-    if (hopeless == TERN_OK && !send->target->address[0])
+    if (hopeless == TERN_OK && !send->target->address[0] && !send->lane)
+        hopeless = publish_no_queue(publish, send->topic->name, &send->err);
+    else if (hopeless == TERN_OK && !send->target->address[0])
         hopeless = error_set(
             &send->err, TERN_UNREACHABLE,
             "order topic %s: queue %d is at broker %s, which has no master now: bring it back; its "

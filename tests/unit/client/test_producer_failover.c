@@ -259,6 +259,25 @@ static void order_configuration_may_name_brokers_that_are_not_there(void **state
     client_world_destroy(world);
 }
 
+/* A send without a key may go anywhere: what is wrong is that nobody takes it, not the list. */
+static void read_only_order_topic_says_so_to_sends_without_a_key(void **state)
+{
+    (void)state;
+    struct client_world *world = world_of_sets();
+    struct tern_error err = {.text = ""};
+    for (size_t i = 0; i < 2; i++) {
+        struct fake_queues part = client_world_part(world, i, 2);
+        part.perm = 4;
+        client_world_put(world, "T", &part);
+    }
+    fake_namesrv_order(&world->ns[0], "T", "broker-z:1");
+    struct tern_producer *producer = client_world_producer(world, NULL);
+    assert_int_equal(send_one(producer, "T", "x", NULL, &err), TERN_NO_PERMISSION);
+    assert_non_null(strstr(err.text, "no broker allows writing to it"));
+    tern_producer_destroy(producer);
+    client_world_destroy(world);
+}
+
 static void order_configuration_that_is_none_is_refused(void **state)
 {
     (void)state;
@@ -283,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_route_without_a_master_is_asked_for_every_second_then_seldomer),
         cmocka_unit_test(keys_of_an_order_topic_keep_their_queues_while_a_broker_is_away),
         cmocka_unit_test(order_configuration_may_name_brokers_that_are_not_there),
+        cmocka_unit_test(read_only_order_topic_says_so_to_sends_without_a_key),
         cmocka_unit_test(order_configuration_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
