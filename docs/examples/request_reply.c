@@ -43,6 +43,8 @@ static enum tern_code start_responder(const char *topic, struct tern_producer *r
     *out = NULL;
     if (code == TERN_OK)
         code = tern_consumer_options_group(options, "example-responders");
+    if (code == TERN_OK) /* a new group that begins at the end may begin behind the first request */
+        code = tern_consumer_options_from(options, TERN_FROM_FIRST, 0);
     if (code == TERN_OK)
         code = tern_push_consumer_create(options, out, err);
     tern_consumer_options_destroy(options);
