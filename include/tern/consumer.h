@@ -315,6 +315,11 @@ TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *con
  */
 TERN_API enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer,
                                                     int64_t timeout_ms);
+/*
+ * Shuts down when that was not done, then waits, for as long as it takes, until the last listener
+ * has returned: who may have one that hangs ends the process instead. NULL allowed. Must not be
+ * called from a listener: that is a bug in the program and ends it with a text on stderr.
+ */
 TERN_API void tern_push_consumer_destroy(struct tern_push_consumer *consumer);
 
 struct tern_consumer_stats {
