@@ -414,6 +414,19 @@ static void trace_leads_from_producer_to_consumer(void **state)
     tern_producer_destroy(producer);
 }
 
+/* A group whose topics only one master has is known there alone: deleting it everywhere is done */
+static void a_group_is_deleted_where_it_is_known(void **state)
+{
+    (void)state;
+    free(MQADMIN(&cluster, 0, "updateSubGroup", "-b", second.address, "-g", "half-known"));
+    char *out = MQADMIN(&cluster, 0, "deleteSubGroup", "-c", "DefaultCluster", "-g", "half-known",
+                        "-r", "true");
+    assert_non_null(strstr(out, second.address));
+    assert_null(strstr(out, cluster.broker.address));
+    free(out);
+    free(MQADMIN(&cluster, 1, "deleteSubGroup", "-c", "DefaultCluster", "-g", "half-known"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +434,7 @@ int main(void)
         cmocka_unit_test(two_namespaces_do_not_see_each_other),
         cmocka_unit_test(replies_come_from_whichever_broker_stores_them),
         cmocka_unit_test(a_group_is_told_once_over_all_brokers),
+        cmocka_unit_test(a_group_is_deleted_where_it_is_known),
         cmocka_unit_test(trace_leads_from_producer_to_consumer),
     };
     return cmocka_run_group_tests_name("producing", tests, set_up, tear_down);

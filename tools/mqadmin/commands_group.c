@@ -432,6 +432,20 @@ static int delete_group_topics(struct invocation *invocation, const char *group,
     return status;
 }
 
+static enum tern_code delete_group_at(struct invocation *invocation, const char *address,
+                                      const char *group, bool remove_offsets,
+                                      struct tern_error *err)
+{
+    Tern__Wire__DeleteGroupRequest body = TERN__WIRE__DELETE_GROUP_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    body.group = frame_bytes(group, strlen(group));
+    body.remove_offsets = remove_offsets;
+    request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_GROUP;
+    request.delete_group = &body;
+    return admin_call_broker(invocation->admin, address, &request, NULL, 0, NULL, err);
+}
+
+/* A group is where its members were: masters that never heard of it have nothing to delete. */
 static int run_delete_group(struct invocation *invocation)
 {
     const char *group = option_value(invocation, "groupName");
@@ -443,22 +457,23 @@ static int run_delete_group(struct invocation *invocation)
         return EXIT_USAGE;
     if (!command_targets(invocation, true, &brokers, &count, &status))
         return status;
+    struct tern_error unknown = {.text = ""};
+    size_t deleted = 0;
     for (size_t i = 0; i < count; i++) {
-        Tern__Wire__DeleteGroupRequest body = TERN__WIRE__DELETE_GROUP_REQUEST__INIT;
-        TernRequest request = TERN__WIRE__REQUEST__INIT;
         struct tern_error err = {.text = ""};
-        body.group = frame_bytes(group, strlen(group));
-        body.remove_offsets = remove_offsets;
-        request.body_case = TERN__WIRE__REQUEST__BODY_DELETE_GROUP;
-        request.delete_group = &body;
         enum tern_code code =
-            admin_call_broker(invocation->admin, brokers[i].address, &request, NULL, 0, NULL, &err);
-        if (code != TERN_OK)
-            status = command_fail(invocation, code, &err);
-        else
+            delete_group_at(invocation, brokers[i].address, group, remove_offsets, &err);
+        deleted += code == TERN_OK;
+        if (code == TERN_OK)
             print_done(invocation->json, "delete subscription group [%s] from broker [%s] success.",
                        group, brokers[i].address);
+        else if (code == TERN_GROUP_NOT_EXIST)
+            unknown = err;
+        else
+            status = command_fail(invocation, code, &err);
     }
+    if (deleted == 0 && status == EXIT_DONE && unknown.text[0])
+        status = command_fail(invocation, TERN_GROUP_NOT_EXIST, &unknown);
     if (option_given(invocation, "clusterName")) {
         int topics = delete_group_topics(invocation, group, brokers, count);
         status = topics != EXIT_DONE ? topics : status;
