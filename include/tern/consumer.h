@@ -132,7 +132,9 @@ TERN_API enum tern_code tern_consumer_options_max_body_bytes(struct tern_consume
                                                              int64_t size_bytes);
 /*
  * Topics and the group are known to the cluster as NAMESPACE%name, and to this program without it;
- * as for producers. ^[a-zA-Z0-9_-]+$, at most 64; "": none (default).
+ * as for producers. ^[a-zA-Z0-9_-]+$, at most 64; "": none (default). An offset store and a
+ * resolver of rooms are given the cluster's name of a topic, so that one may serve several
+ * namespaces.
  */
 TERN_API enum tern_code tern_consumer_options_namespace(struct tern_consumer_options *options,
                                                         const char *name);
@@ -195,7 +197,8 @@ struct tern_offset_store {
     enum tern_code (*query)(void *arg, const struct tern_queue *queue, int64_t *offset,
                             struct tern_error *err);
     /* The lowest offset not finished is now this one. Falls only when the queue begins elsewhere
-     * (its stored offset was outside the queue). An error: told again at the next interval. */
+     * (its stored offset was outside the queue). An error: told again at the next interval, what is
+     * told of other queues counts all the same. */
     enum tern_code (*update)(void *arg, const struct tern_queue *queue, int64_t offset,
                              struct tern_error *err);
     /* Makes what was told since durable. An error: all of it is told again. */

@@ -10,8 +10,9 @@
  * A store may wait for a disk or for a database, so all its functions but load are called by one
  * task that does nothing else. Broker and pulls hear nothing of such progress.
  *
- * Invariants: committed is what persist has confirmed; an object's progress only grows, a queue
- * that begins elsewhere is a new object and may tell a lower one.
+ * Invariants: committed is what update took and persist has confirmed, of each queue for itself; an
+ * object's progress only grows, a queue that begins elsewhere is a new object and may tell a lower
+ * one.
  *
  * Threads: the store task; load by who starts, the last commit by who shuts down, when the task has
  * ended. Failure modes: a failed update or persist is made again at the next interval, and logged;
@@ -92,6 +93,7 @@ void push_store_ask(struct push_queue *queue)
 struct told {
     struct push_queue *queue; /* holds a reference */
     int64_t offset;
+    bool taken; /* by update */
 };
 
 /* What changed, up to cap; counts all when told is NULL. @locks holds:CONSUMER */
@@ -106,7 +108,7 @@ static size_t claim(struct tern_push_consumer *consumer, struct told *told, size
             if (told) {
                 queue->committing = true;
                 push_queue_ref(queue);
-                told[count] = (struct told){queue, window_left(&queue->window)};
+                told[count] = (struct told){queue, window_left(&queue->window), false};
             }
             count++;
         }
@@ -115,13 +117,13 @@ static size_t claim(struct tern_push_consumer *consumer, struct told *told, size
 }
 
 static void finish(struct tern_push_consumer *consumer, const struct told *told, size_t count,
-                   bool good)
+                   bool persisted)
 {
     lock_acquire(&consumer->lock);
     for (size_t i = 0; i < count; i++) {
         struct push_queue *queue = told[i].queue;
         queue->committing = false;
-        if (good)
+        if (persisted && told[i].taken)
             queue->committed = told[i].offset;
         else if (atomic_load(&queue->dropped))
             queue->leave_attempts++;
@@ -129,6 +131,37 @@ static void finish(struct tern_push_consumer *consumer, const struct told *told,
     lock_release(&consumer->lock);
     for (size_t i = 0; i < count; i++)
         push_queue_unref(told[i].queue);
+}
+
+static void log_failed(struct tern_push_consumer *consumer, const char *call, size_t queues,
+                       enum tern_code code, const struct tern_error *err)
+{
+    log_error(consumer->env->log, "consumer_store_failed",
+              "group=%s call=%s queues=%zu code=%s reason=\"%s\"", consumer->options.group, call,
+              queues, tern_code_name(code), error_text(err, code));
+}
+
+/* Tells each queue's progress; one that the store does not take keeps no other back. Returns how
+ * many were taken. */
+static size_t update_all(struct tern_push_consumer *consumer, struct told *told, size_t count)
+{
+    const struct tern_offset_store *ops = &consumer->store.ops;
+    struct tern_error last = {.text = ""};
+    enum tern_code failure = TERN_OK;
+    size_t taken = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct tern_error err = {.text = ""};
+        enum tern_code code = ops->update(ops->arg, &told[i].queue->id, told[i].offset, &err);
+        told[i].taken = code == TERN_OK;
+        taken += code == TERN_OK;
+        if (code == TERN_OK)
+            continue;
+        failure = code;
+        last = err;
+    }
+    if (failure != TERN_OK)
+        log_failed(consumer, "update", count - taken, failure, &last);
+    return taken;
 }
 
 /* @thread store task, or when that has ended */
@@ -145,15 +178,10 @@ static void commit(struct tern_push_consumer *consumer)
     size_t count = claim(consumer, told, cap);
     lock_release(&consumer->lock);
     struct tern_error err = {.text = ""};
-    enum tern_code code = TERN_OK;
-    for (size_t i = 0; i < count && code == TERN_OK; i++)
-        code = ops->update(ops->arg, &told[i].queue->id, told[i].offset, &err);
-    if (code == TERN_OK)
-        code = ops->persist(ops->arg, &err);
+    size_t taken = update_all(consumer, told, count);
+    enum tern_code code = taken > 0 ? ops->persist(ops->arg, &err) : TERN_OK;
     if (code != TERN_OK)
-        log_error(consumer->env->log, "consumer_store_failed",
-                  "group=%s queues=%zu code=%s reason=\"%s\"", consumer->options.group, count,
-                  tern_code_name(code), error_text(&err, code));
+        log_failed(consumer, "persist", taken, code, &err);
     finish(consumer, told, count, code == TERN_OK);
     free(told);
 }

@@ -429,6 +429,7 @@ struct app_store {
     int64_t offsets[STORE_QUEUES], durable[STORE_QUEUES]; /* -1: none */
     unsigned loads, queries, persists, removes;
     enum tern_code load_code, query_code, persist_code;
+    bool refuses_first; /* updates of queue 0 */
 };
 
 static enum tern_code app_load(void *arg, struct tern_error *err)
@@ -457,6 +458,8 @@ static enum tern_code app_update(void *arg, const struct tern_queue *queue, int6
 {
     struct app_store *store = arg;
     (void)err;
+    if (store->refuses_first && queue->queue_id == 0)
+        return TERN_LIMIT;
     store->offsets[queue->queue_id] = offset;
     return TERN_OK;
 }
@@ -579,6 +582,33 @@ static void a_store_that_fails_is_told_again_and_refuses_a_start(void **state)
     fake_destroy(fake);
 }
 
+/* Nor at the end, when there is no next interval. */
+static void a_queue_that_the_store_refuses_keeps_no_other_back(void **state)
+{
+    (void)state;
+    struct fake *fake = fake_create(4);
+    struct app_store store = empty_store();
+    store.refuses_first = true;
+    struct member member = member_with(fake, "a", &store);
+    member_start(&member);
+    for (int q = 0; q < 4; q++)
+        fake_publish(fake, q, NULL, 10);
+    fake_run_ms(fake, 6000);
+    for (int q = 1; q < 4; q++)
+        assert_int_equal(store.durable[q], 10);
+    assert_int_equal(store.durable[0], -1);
+    for (int q = 0; q < 4; q++)
+        fake_publish(fake, q, NULL, 5);
+    fake_run_ms(fake, 100);
+    member_stop(&member);
+    for (int q = 1; q < 4; q++)
+        assert_int_equal(store.durable[q], 15);
+    assert_int_equal(store.durable[0], -1);
+    assert_true(sim_log_count(&fake->sim, "consumer_store_failed") >= 2);
+    member_end(&member);
+    fake_destroy(fake);
+}
+
 static void queues_that_leave_are_told_and_removed(void **state)
 {
     (void)state;
@@ -622,6 +652,7 @@ int main(void)
         cmocka_unit_test(a_custom_store_decides_where_queues_begin_and_hears_of_progress),
         cmocka_unit_test(a_store_that_cannot_tell_is_asked_again),
         cmocka_unit_test(a_store_that_fails_is_told_again_and_refuses_a_start),
+        cmocka_unit_test(a_queue_that_the_store_refuses_keeps_no_other_back),
         cmocka_unit_test(queues_that_leave_are_told_and_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
