@@ -51,10 +51,10 @@ void message_restore_topic(struct tern_message *message)
     message->topic_len = (uint8_t)len;
 }
 
-void message_count_retry(struct tern_message *message)
+void message_count_retries(struct tern_message *message, int32_t more)
 {
-    atomic_fetch_add_explicit(&message->reconsume_times, 1, memory_order_relaxed);
-    message->tries_here++;
+    atomic_fetch_add_explicit(&message->reconsume_times, more, memory_order_relaxed);
+    message->tries_here += more;
 }
 
 int32_t message_tries(const struct tern_message *message, bool of_retry_topic)
@@ -93,7 +93,7 @@ static void retry_here(struct push_chunk *chunk)
     }
     chunk->send_only = exhausted(chunk);
     if (!chunk->send_only)
-        message_count_retry(chunk->messages[0]);
+        message_count_retries(chunk->messages[0], 1);
     chunk->due_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(LOCAL_RETRY_MS);
     push_pool_add_later(consumer, chunk);
 }

@@ -1,5 +1,5 @@
 /* What a consumer does to a message that comes again. Only before anybody else has the message, but
- * for message_count_retry(), whose count may be read meanwhile. */
+ * for message_count_retries(), whose count may be read meanwhile. */
 #ifndef CLIENT_MESSAGE_RETRY_H
 #define CLIENT_MESSAGE_RETRY_H
 
@@ -12,8 +12,10 @@
  * property). */
 void message_restore_topic(struct tern_message *message);
 
-/* One more try in this process: the count that listeners see grows. */
-void message_count_retry(struct tern_message *message);
+enum { TRIES_KNOWN_MAX = 1 << 24 }; /* a wire's word beyond that is none */
+
+/* So many more tries of the consumer's group: the count that listeners see grows. */
+void message_count_retries(struct tern_message *message, int32_t more);
 
 /*
  * Tries counted for the consumer's group before this one. What a record says counts only in the

@@ -87,7 +87,7 @@ struct tern_message {
     uint32_t open_max;                    /* bytes that it may open to; 0: the library's limit */
     int32_t queue_id;
     _Atomic int32_t reconsume_times; /* grows while a listener that ran out of time may read it */
-    int32_t tries_here;              /* of them: counted in this process */
+    int32_t tries_here;              /* of them: counted since, here or by a last owner */
     uint32_t sys_flag;
     int64_t queue_off, phys_off, born_ms, store_ms;
     struct host born_host, store_host;

@@ -12,7 +12,8 @@
  *
  * Counting: each failure raises the count that the listener sees and is told to the broker with the
  * lease, which tells the queue's next owner; after max_reconsume_times retries (-1: never) the
- * message goes to the dead letters and the next one follows.
+ * message goes to the dead letters and the next one follows. What another group's tries left in a
+ * record is not counted (message_tries()).
  *
  * Threads: workers, link threads (adding, answers), the control task (closing). Locks: the pool's,
  * never held while a listener or a call runs. Failure modes: without memory for a dead letter, or
@@ -20,6 +21,8 @@
  * never returns holds its queue.
  */
 #include "client/push_order.h"
+
+#include <string.h>
 
 #include "client/message_retry.h"
 #include "client/message_struct.h"
@@ -56,6 +59,12 @@ static void free_chunks(struct push_chunk *chunk)
         push_chunk_unref(chunk);
         chunk = after;
     }
+}
+
+/* Tries of this group that have failed. */
+static int32_t tries_of(const struct push_queue *queue, const struct tern_message *message)
+{
+    return message_tries(message, strcmp(queue->id.topic, queue->consumer->retry_topic) == 0);
 }
 
 /* ---- the turn ---- */
@@ -130,9 +139,10 @@ void push_order_add(struct push_chunk *chunk)
     struct push_order *order = &queue->order;
     for (uint32_t i = 0; i < chunk->count; i++) {
         struct tern_message *message = chunk->messages[i];
-        int32_t tries = push_lease_tries(queue, tern_message_queue_offset(message));
-        if (message->reconsume_times < tries)
-            message->reconsume_times = tries;
+        int32_t told = push_lease_tries(queue, tern_message_queue_offset(message));
+        int32_t known = tries_of(queue, message);
+        if (known < told && told <= TRIES_KNOWN_MAX)
+            message_count_retries(message, told - known);
     }
     chunk->after = NULL;
     lock_acquire(&consumer->pool.lock);
@@ -226,7 +236,7 @@ static bool bury_first(struct push_queue *queue)
              "group=%s topic=%s broker=%s queue=%d offset=%lld retries=%d limit=%d",
              consumer->options.group, queue->id.topic, queue->id.broker_name, queue->id.queue_id,
              (long long)tern_message_queue_offset(single->messages[0]),
-             single->messages[0]->reconsume_times, consumer->options.max_reconsume_times);
+             tries_of(queue, single->messages[0]), consumer->options.max_reconsume_times);
     if (consumer->options.model == TERN_BROADCASTING) { /* which has no dead letters */
         struct tern_message *message = single->messages[0];
         single->count = 0;
@@ -325,14 +335,14 @@ static enum order_next batch_failed(struct push_queue *queue, struct tern_messag
     int32_t most = consumer->options.max_reconsume_times;
     uint32_t used_up = 0;
     counter_add(&consumer->failed_messages, count);
-    while (most >= 0 && used_up < count && messages[used_up]->reconsume_times >= most)
+    while (most >= 0 && used_up < count && tries_of(queue, messages[used_up]) >= most)
         used_up++;
     for (uint32_t i = used_up; i < count; i++)
-        message_count_retry(messages[i]);
+        message_count_retries(messages[i], 1);
     if (most >= 0 && used_up < count) {
         atomic_store_explicit(&queue->order.told, true, memory_order_relaxed);
         push_lease_tell(queue, tern_message_queue_offset(messages[used_up]),
-                        messages[used_up]->reconsume_times);
+                        tries_of(queue, messages[used_up]));
     }
     queue->order.to_bury = used_up;
     return used_up > 0 ? NEXT_DEAD_LETTER : NEXT_LATER;

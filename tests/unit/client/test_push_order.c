@@ -294,6 +294,27 @@ static void message_that_always_fails_goes_to_the_dead_letters_and_the_next_foll
     end();
 }
 
+/* what a record of another topic says was counted for another group (its dead letters). */
+static void tries_of_another_group_use_up_none(void **state)
+{
+    (void)state;
+    begin(1);
+    played->fail_offset = 5;
+    played->fail_times = -1;
+    played->fake->queues[0].reconsume[5] = 16;
+    fake_publish(played->fake, 0, NULL, 10);
+    join_limited(0, 3);
+    run_ms(2500);
+    assert_int_equal(played->failed, 3);
+    leave(0);
+    join_limited(1, 3);
+    run_ms(10000);
+    assert_int_equal(played->failed, 4);
+    check_order(10);
+    assert_int_equal(played->fake->sent_back, 1);
+    end();
+}
+
 /* RO-01: the count survives a clean restart, and one without a word. */
 static void count_of_tries_survives_a_restart(void **state)
 {
@@ -600,6 +621,7 @@ int main(void)
         cmocka_unit_test(failing_message_holds_its_queue_and_no_other),
         cmocka_unit_test(without_a_limit_nothing_is_given_up),
         cmocka_unit_test(message_that_always_fails_goes_to_the_dead_letters_and_the_next_follows),
+        cmocka_unit_test(tries_of_another_group_use_up_none),
         cmocka_unit_test(count_of_tries_survives_a_restart),
         cmocka_unit_test(broker_that_takes_no_dead_letter_is_asked_again_and_the_queue_waits),
         cmocka_unit_test(suspended_consumer_keeps_its_queues_and_goes_on_where_it_was),
