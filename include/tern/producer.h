@@ -204,7 +204,7 @@ TERN_API enum tern_code tern_producer_send_async(struct tern_producer *producer,
  * QUERY_NOT_FOUND: it does not wait any more: delivered, just being delivered, or cancelled.
  * FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: cancelled, but as for a send not
  * known to be safe. TIMEOUT, CONNECTION_LOST: not known, ask again. INVALID: a result without
- * offset_id. STATE in a callback. RocketMQ 5: recallMessage.
+ * offset_id. STATE: the producer does not run, or in a callback. RocketMQ 5: recallMessage.
  */
 TERN_API enum tern_code tern_producer_cancel(struct tern_producer *producer,
                                              const struct tern_send_result *result,

@@ -412,11 +412,10 @@ enum tern_code tern_producer_request_async(struct tern_producer *producer,
                               request->topic, err);
     bool waiting = code == TERN_OK && (code = begin_waiting(request, err)) == TERN_OK;
     if (waiting) {
+        arm(producer->instance);
         code = tern_producer_send_async(producer, &message, 1, NULL, on_sent, request, err);
-        if (code == TERN_OK) {
-            arm(producer->instance);
-            return TERN_OK;
-        }
+        if (code == TERN_OK)
+            return TERN_OK; /* done may have been called, the producer may be gone */
         /* Ended otherwise since (a shutdown): then done was called, and this is no failure. */
         if (!take(request)) {
             request_unref(request);

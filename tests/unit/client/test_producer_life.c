@@ -119,6 +119,10 @@ static void calls_in_the_wrong_state_name_it(void **state)
     assert_int_equal(tern_producer_create(options, &second, &err), TERN_OK);
     assert_int_equal(send_one(first, "T", "x", NULL, &err), TERN_STATE);
     assert_non_null(strstr(err.text, "created"));
+    struct tern_send_result stored = {.message_id = "id"};
+    snprintf(stored.offset_id, sizeof stored.offset_id, "0A00010100002A9F0000000000000000");
+    assert_int_equal(tern_producer_cancel(first, &stored, &err), TERN_STATE);
+    assert_non_null(strstr(err.text, "created"));
     assert_int_equal(tern_producer_start(first, &err), TERN_OK);
     assert_int_equal(tern_producer_start(first, &err), TERN_STATE);
     assert_non_null(strstr(err.text, "running"));
@@ -128,6 +132,9 @@ static void calls_in_the_wrong_state_name_it(void **state)
     assert_non_null(strstr(err.text, "start failed"));
     tern_producer_destroy(second);
     assert_int_equal(send_one(first, "T", "x", NULL, &err), TERN_OK);
+    tern_producer_shutdown(first);
+    assert_int_equal(tern_producer_cancel(first, &stored, &err), TERN_STATE);
+    assert_non_null(strstr(err.text, "shut down"));
     tern_producer_destroy(first);
     tern_producer_options_destroy(options);
     client_world_destroy(world);
