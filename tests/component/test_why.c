@@ -51,10 +51,16 @@ static void send_one(const char *topic, const char *tag, const char *keys, char 
 }
 
 /* The group reads until nothing comes for a while, and leaves. */
+static void consume_by(const char *topic, const char *group, const char *option,
+                       const char *expression)
+{
+    free(MQADMIN(&cluster, DONE, "consumeMessage", "-t", topic, "-g", group, option, expression,
+                 "--from", "first", "--idle-exit", "1500"));
+}
+
 static void consume(const char *topic, const char *group, const char *expression)
 {
-    free(MQADMIN(&cluster, DONE, "consumeMessage", "-t", topic, "-g", group, "--expr", expression,
-                 "--from", "first", "--idle-exit", "1500"));
+    consume_by(topic, group, "--expr", expression);
 }
 
 static void expect_why(int status, const char *const *parts, const char *const *args)
@@ -114,6 +120,21 @@ static void group_that_got_it_and_group_that_filtered_it_are_told_apart(void **s
         PARTS("- group reader has passed it, to offset 1: it was delivered",
               "! group deaf has passed it, to offset 1, without delivering it: 'TagB'",
               "resetOffsetByTime -g deaf -t Read --offset 0 -b broker-a -i 0"),
+        id);
+}
+
+/* Its member has left, what it pulled with is a condition and not a list of tags. */
+static void group_that_consumed_by_a_condition_got_what_that_matches(void **state)
+{
+    char id[64];
+    (void)state;
+    make_topic("Condition");
+    send_one("Condition", "TagA", "k", id, NULL);
+    consume_by("Condition", "choosy", "--sql", "TAGS = 'TagA'");
+    consume_by("Condition", "choosier", "--sql", "TAGS = 'TagB'");
+    WHY(DONE,
+        PARTS("- group choosy has passed it, to offset 1: it was delivered",
+              "! group choosier has passed it, to offset 1, without delivering it"),
         id);
 }
 
@@ -366,6 +387,7 @@ int main(void)
         cmocka_unit_test(message_is_found_by_any_id_and_told_how_far_it_came),
         cmocka_unit_test(message_that_is_nowhere_ends_with_what_was_searched),
         cmocka_unit_test(group_that_got_it_and_group_that_filtered_it_are_told_apart),
+        cmocka_unit_test(group_that_consumed_by_a_condition_got_what_that_matches),
         cmocka_unit_test(group_without_members_has_not_come_to_it),
         cmocka_unit_test(members_that_disagree_and_stand_still_are_named),
         cmocka_unit_test(broadcasting_group_is_told_as_one),

@@ -41,6 +41,15 @@ static enum verdict match_sql(const char *expression, const struct tern_message 
     return matches ? MATCHES : LEAVES_OUT;
 }
 
+/* An expression of which nobody has kept the type: left out is what neither reading matches. */
+static enum verdict match_either(const char *expression, const struct tern_message *message)
+{
+    enum verdict by_tag = match_tag(expression, message);
+    if (by_tag == MATCHES)
+        return MATCHES;
+    return match_sql(expression, message) == MATCHES ? MATCHES : by_tag;
+}
+
 static enum verdict match(const char *type, const char *expression,
                           const struct tern_message *message)
 {
@@ -132,7 +141,8 @@ static enum verdict owner_verdict(const struct reader *reader, const char **expr
         member ? why_subscription(member, reader->message->topic) : NULL;
     const char *pulled = reader->row->expression;
     *expression = s ? expression_of(s) : pulled[0] ? pulled : "*";
-    return match(s ? s->expression_type : "", *expression, reader->message->message);
+    return s ? match(s->expression_type, *expression, reader->message->message)
+             : match_either(*expression, reader->message->message);
 }
 
 static void say_passed(const struct reader *reader)
