@@ -91,9 +91,12 @@ TERN_API enum tern_code tern_transaction_producer_listen(struct tern_transaction
 /* As tern_producer_start(). */
 TERN_API enum tern_code tern_transaction_producer_start(struct tern_transaction_producer *producer,
                                                         struct tern_error *err);
-/* Waits for sends and checks under way. Outcomes that were not told yet are asked for later. */
+/*
+ * Waits for sends and checks under way, with their execute() and check(), however long those take.
+ * Outcomes that were not told yet are asked for later. Not to be called in execute() or check().
+ */
 TERN_API void tern_transaction_producer_shutdown(struct tern_transaction_producer *producer);
-/* Shuts down; NULL allowed. */
+/* Shuts down, as above; NULL allowed. No call of this producer may run or come any more. */
 TERN_API void tern_transaction_producer_destroy(struct tern_transaction_producer *producer);
 
 /*

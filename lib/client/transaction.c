@@ -2,6 +2,9 @@
  * A transaction producer: a producer for its half messages, a listener for its local transactions,
  * tasks for checks.
  *
+ * A transaction holds its producer from the half message until its outcome was told, so that a
+ * shutdown waits for the local transaction, too.
+ *
  * Threads: start, shutdown and destroy one at a time; sends any. Failure modes: the half message is
  * refused: nothing was run; its outcome cannot be told: it is remembered, and the broker asks.
  */
@@ -194,27 +197,16 @@ static void tell(struct tern_transaction_producer *producer, const struct tern_m
                  id, (long long)told.half_off, tern_code_name(result->told), err.text);
 }
 
-enum tern_code tern_transaction_producer_send(struct tern_transaction_producer *producer,
-                                              struct tern_message *message, void *send_arg,
-                                              struct tern_transaction_result *result,
-                                              struct tern_error *err)
+/* The producer is held, the message has its id. */
+static enum tern_code run_transaction(struct tern_transaction_producer *producer,
+                                      struct tern_message *message, void *send_arg,
+                                      struct tern_transaction_result *result,
+                                      struct tern_error *err)
 {
-    struct tern_transaction_result unwanted;
-    if (!result)
-        result = &unwanted;
-    memset(result, 0, sizeof *result);
-    if (!message || message_is_received(message))
-        return error_set(err, TERN_INVALID, "message is NULL, or was received");
-    if (message_is_delayed(message))
-        return error_set(err, TERN_INVALID, "a transactional message may not be delayed");
-    message_ensure_id(message, producer->env);
     const char *id = tern_message_id(message);
-    enum tern_code code = producer_may_wait("a transactional send", err);
-    if (code == TERN_OK && !known_begin(producer, id))
-        code = error_set(err, TERN_NO_MEMORY, "transaction of message %s", id);
-    if (code != TERN_OK)
-        return code;
-    code = message_mark_half(message, producer->producer->options.group);
+    if (!known_begin(producer, id))
+        return error_set(err, TERN_NO_MEMORY, "transaction of message %s", id);
+    enum tern_code code = message_mark_half(message, producer->producer->options.group);
     if (code != TERN_OK) {
         error_set(err, code, "message %s: no room for the properties of a transaction", id);
     } else {
@@ -228,4 +220,28 @@ enum tern_code tern_transaction_producer_send(struct tern_transaction_producer *
     decide(producer, message, send_arg, result);
     tell(producer, message, result);
     return TERN_OK;
+}
+
+enum tern_code tern_transaction_producer_send(struct tern_transaction_producer *producer,
+                                              struct tern_message *message, void *send_arg,
+                                              struct tern_transaction_result *result,
+                                              struct tern_error *err)
+{
+    struct tern_transaction_result unwanted;
+    if (!result)
+        result = &unwanted;
+    memset(result, 0, sizeof *result);
+    if (!message || message_is_received(message))
+        return error_set(err, TERN_INVALID, "message is NULL, or was received");
+    if (message_is_delayed(message))
+        return error_set(err, TERN_INVALID, "a transactional message may not be delayed");
+    enum tern_code code = producer_may_wait("a transactional send", err);
+    if (code == TERN_OK)
+        code = producer_hold(producer->producer, "a transactional send", err);
+    if (code != TERN_OK)
+        return code;
+    message_ensure_id(message, producer->env);
+    code = run_transaction(producer, message, send_arg, result, err);
+    producer_let_go(producer->producer);
+    return code;
 }

@@ -1,13 +1,16 @@
 /* Transactions on real daemons: the example, the tools, and a master that is killed between a half
  * message and its outcome (P-3, TX-02). */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+#include <tern/tern.h>
 
 #include "tests/component/set.h"
 
@@ -47,6 +50,84 @@ static void example_delivers_what_was_booked_and_asks_for_the_rest(void **state)
     assert_int_equal(wire_status(&wire, "transactionsCommittedTotal"), 2);
     assert_int_equal(wire_status(&wire, "transactionsRolledBackTotal"), 1);
     assert_true(wire_status(&wire, "transactionChecksTotal") >= 1);
+    wire_close(&wire);
+    cluster_down(&cluster);
+}
+
+/* A local transaction that is under way when its producer is destroyed by another thread. */
+struct slow {
+    struct tern_transaction_producer *producer;
+    _Atomic bool begun, ended;
+    enum tern_code code;
+    struct tern_transaction_result result;
+};
+
+static enum tern_transaction_outcome execute_slowly(void *arg, const struct tern_message *message,
+                                                    void *send_arg)
+{
+    struct slow *slow = arg;
+    (void)message;
+    (void)send_arg;
+    atomic_store(&slow->begun, true);
+    for (int i = 0; i < 250; i++)
+        look_again_soon();
+    atomic_store(&slow->ended, true);
+    return TERN_TRANSACTION_COMMIT;
+}
+
+static enum tern_transaction_outcome check_nothing(void *arg, const struct tern_message *message)
+{
+    (void)arg;
+    (void)message;
+    return TERN_TRANSACTION_UNKNOWN;
+}
+
+static void *send_slowly(void *arg)
+{
+    struct slow *slow = arg;
+    struct tern_message *message;
+    slow->code = tern_message_create("Orders", "x", 1, &message, NULL);
+    if (slow->code == TERN_OK) {
+        slow->code =
+            tern_transaction_producer_send(slow->producer, message, NULL, &slow->result, NULL);
+        tern_message_unref(message);
+    }
+    return NULL;
+}
+
+static void shutdown_waits_for_a_local_transaction_and_its_outcome(void **state)
+{
+    struct cluster cluster = {.dir = ""};
+    struct wire wire;
+    struct slow slow = {.producer = NULL};
+    const struct tern_transaction_listener listener = {&slow, execute_slowly, check_nothing};
+    struct tern_producer_options *options = tern_producer_options_create();
+    struct tern_error err = {.text = ""};
+    pthread_t sender;
+    (void)state;
+    cluster_up(&cluster, NULL);
+    wire_open(&wire, cluster.broker.address, "127.0.0.1@watcher");
+    wire_make_topic(&wire, "Orders", 1);
+    assert_int_equal(tern_producer_options_namesrv(options, cluster.namesrv_list), TERN_OK);
+    assert_int_equal(tern_producer_options_group(options, "slow"), TERN_OK);
+    assert_int_equal(tern_producer_options_send_timeout_ms(options, PATIENCE_MS), TERN_OK);
+    assert_int_equal(tern_transaction_producer_create(options, &listener, &slow.producer, &err),
+                     TERN_OK);
+    tern_producer_options_destroy(options);
+    assert_int_equal(tern_transaction_producer_start(slow.producer, &err), TERN_OK);
+    assert_int_equal(pthread_create(&sender, NULL, send_slowly, &slow), 0);
+    int64_t deadline = now_ms() + PATIENCE_MS;
+    while (!atomic_load(&slow.begun)) {
+        assert_true(now_ms() < deadline);
+        look_again_soon();
+    }
+    tern_transaction_producer_shutdown(slow.producer);
+    assert_true(atomic_load(&slow.ended));
+    assert_int_equal(pthread_join(sender, NULL), 0);
+    assert_int_equal(slow.code, TERN_OK);
+    assert_int_equal(slow.result.told, TERN_OK);
+    wire_await_offset(&wire, "Orders", 0, 1);
+    tern_transaction_producer_destroy(slow.producer);
     wire_close(&wire);
     cluster_down(&cluster);
 }
@@ -142,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(example_delivers_what_was_booked_and_asks_for_the_rest),
+        cmocka_unit_test(shutdown_waits_for_a_local_transaction_and_its_outcome),
         cmocka_unit_test(master_killed_between_half_message_and_outcome_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
