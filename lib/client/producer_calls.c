@@ -275,29 +275,36 @@ enum tern_code tern_producer_send_async(struct tern_producer *producer,
 
 /* ---- calls that need the route first ---- */
 
-static enum tern_code require_running(struct tern_producer *producer, const char *call,
-                                      struct tern_error *err)
-{
-    lock_acquire(&producer->lock);
-    enum producer_state state = producer->state;
-    lock_release(&producer->lock);
-    return state == PRODUCER_RUNNING ? TERN_OK : producer_wrong_state(state, call, err);
-}
+/* All that follows has the producer held: a shutdown waits for it. */
 
-static enum tern_code wait_for_publish(struct tern_producer *producer, const char *topic,
+/* name: as the cluster knows the topic. */
+static enum tern_code wait_for_publish(struct tern_producer *producer, const char *name,
                                        bool default_topic, struct publish **out,
                                        struct tern_error *err)
 {
     int64_t deadline_ns =
         clock_mono_ns(producer->env->clock) + ms_to_ns(producer->options.send_timeout_ms);
     struct send_topic *row;
-    char name[TOPIC_NAME_MAX + 1];
-    enum tern_code code = namespace_wrap(producer->options.ns, topic, TOPIC_NAME_MAX, name, err);
-    if (code == TERN_OK)
-        code = send_topic_get(producer, name, &row, err);
+    enum tern_code code = send_topic_get(producer, name, &row, err);
     if (code != TERN_OK)
         return code;
     return publish_wait(producer, row, default_topic, deadline_ns, out, err);
+}
+
+/* Where the message may go; TERN_OK: there is a queue. */
+static enum tern_code wait_for_queues(struct tern_producer *producer,
+                                      const struct tern_message *message, struct publish **out,
+                                      struct tern_error *err)
+{
+    char name[TOPIC_NAME_MAX + 1];
+    enum tern_code code = wire_topic(producer, message, name, err);
+    if (code == TERN_OK)
+        code = wait_for_publish(producer, name, true, out, err);
+    if (code != TERN_OK || (*out)->queue_count > 0)
+        return code;
+    code = publish_no_queue(*out, tern_message_topic(message), err);
+    publish_unref(*out);
+    return code;
 }
 
 enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
@@ -306,20 +313,20 @@ enum tern_code tern_producer_send_oneway(struct tern_producer *producer,
     struct send_request request = {.messages = &message, .count = 1, .counted = true, .hold = true};
     enum tern_code code = check_all(producer, &message, 1, NULL, err);
     if (code == TERN_OK)
-        code = require_running(producer, "send", err);
+        code = producer_hold(producer, "send", err);
     if (code != TERN_OK)
         return code;
     /* Nobody would learn of an unknown topic later. */
     if (!producer_in_callback()) {
         struct publish *publish;
-        code = wait_for_publish(producer, tern_message_topic(message), true, &publish, err);
-        if (code == TERN_OK && publish->queue_count == 0)
-            code = publish_no_queue(publish, tern_message_topic(message), err);
-        publish_unref(publish);
-        if (code != TERN_OK)
-            return code;
+        code = wait_for_queues(producer, message, &publish, err);
+        if (code == TERN_OK)
+            publish_unref(publish);
     }
-    return start_send(producer, &request, err);
+    if (code == TERN_OK)
+        code = start_send(producer, &request, err);
+    producer_let_go(producer);
+    return code;
 }
 
 /* The queues as the application knows them. NULL: as they are. */
@@ -369,20 +376,18 @@ enum tern_code tern_producer_send_select(struct tern_producer *producer,
     if (code == TERN_OK)
         code = check_all(producer, &message, 1, NULL, err);
     if (code == TERN_OK)
-        code = require_running(producer, "send", err);
-    if (code == TERN_OK)
-        code = wait_for_publish(producer, tern_message_topic(message), true, &publish, err);
+        code = producer_hold(producer, "send", err);
     if (code != TERN_OK)
         return code;
-    if (publish->queue_count == 0) {
-        code = publish_no_queue(publish, tern_message_topic(message), err);
-    } else {
+    code = wait_for_queues(producer, message, &publish, err);
+    if (code == TERN_OK) {
         code = select_queue(producer, publish, message, selector, arg, &chosen, err);
+        publish_unref(publish);
     }
-    publish_unref(publish);
-    if (code != TERN_OK)
-        return code;
-    return send_and_wait(producer, &message, 1, &chosen, result, err);
+    if (code == TERN_OK)
+        code = send_and_wait(producer, &message, 1, &chosen, result, err);
+    producer_let_go(producer);
+    return code;
 }
 
 size_t tern_select_by_hash(void *key, const struct tern_message *message,
@@ -394,21 +399,16 @@ size_t tern_select_by_hash(void *key, const struct tern_message *message,
     return (size_t)llabs(hash % (int64_t)count);
 }
 
-enum tern_code tern_producer_queues(struct tern_producer *producer, const char *topic,
-                                    struct tern_queue *queues, size_t cap, size_t *count,
-                                    struct tern_error *err)
+/* The producer is held. */
+static enum tern_code list_queues(struct tern_producer *producer, const char *topic,
+                                  struct tern_queue *queues, size_t cap, size_t *count,
+                                  struct tern_error *err)
 {
     struct publish *publish;
-    *count = 0;
-    enum tern_code code = producer_may_wait("queues", err);
-    if (code == TERN_OK && (!topic || (!queues && cap > 0)))
-        code = error_set(err, TERN_INVALID, "%s is NULL", topic ? "queues" : "topic");
+    char name[TOPIC_NAME_MAX + 1];
+    enum tern_code code = namespace_wrap(producer->options.ns, topic, TOPIC_NAME_MAX, name, err);
     if (code == TERN_OK)
-        code = topic_name_check(topic, strnlen(topic, TOPIC_NAME_MAX + 1), err);
-    if (code == TERN_OK)
-        code = require_running(producer, "queues", err);
-    if (code == TERN_OK)
-        code = wait_for_publish(producer, topic, false, &publish, err);
+        code = wait_for_publish(producer, name, false, &publish, err);
     if (code != TERN_OK)
         return code;
     *count = publish->queue_count;
@@ -419,4 +419,23 @@ enum tern_code tern_producer_queues(struct tern_producer *producer, const char *
         namespace_strip(producer->options.ns, queues[i].topic);
     publish_unref(publish);
     return TERN_OK;
+}
+
+enum tern_code tern_producer_queues(struct tern_producer *producer, const char *topic,
+                                    struct tern_queue *queues, size_t cap, size_t *count,
+                                    struct tern_error *err)
+{
+    *count = 0;
+    enum tern_code code = producer_may_wait("queues", err);
+    if (code == TERN_OK && (!topic || (!queues && cap > 0)))
+        code = error_set(err, TERN_INVALID, "%s is NULL", topic ? "queues" : "topic");
+    if (code == TERN_OK)
+        code = topic_name_check(topic, strnlen(topic, TOPIC_NAME_MAX + 1), err);
+    if (code == TERN_OK)
+        code = producer_hold(producer, "queues", err);
+    if (code != TERN_OK)
+        return code;
+    code = list_queues(producer, topic, queues, cap, count, err);
+    producer_let_go(producer);
+    return code;
 }

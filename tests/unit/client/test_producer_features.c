@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "client/message_internal.h"
 #include "sending.h"
 
 /* ---- compression ---- */
@@ -211,6 +212,33 @@ static void namespace_is_on_the_wire_and_nowhere_else(void **state)
     client_world_destroy(world);
 }
 
+/* A reply goes to its cluster's topic, whichever way it is sent. */
+static void whole_topic_of_a_reply_gets_no_namespace(void **state)
+{
+    (void)state;
+    struct client_world *world = client_world_create(1, 1);
+    struct fake_queues part = client_world_part(world, 0, 2);
+    client_world_put(world, "DefaultCluster_REPLY_TOPIC", &part);
+    struct tern_producer_options *options = client_world_options(world);
+    assert_int_equal(tern_producer_options_namespace(options, "NS1"), TERN_OK);
+    struct tern_producer *producer = client_world_producer(world, options);
+    struct tern_message *reply = message("DefaultCluster_REPLY_TOPIC", "re");
+    message_topic_set_absolute(reply);
+    char chosen_of[128] = "";
+    assert_int_equal(tern_producer_send(producer, reply, NULL, NULL), TERN_OK);
+    assert_int_equal(tern_producer_send_oneway(producer, reply, NULL), TERN_OK);
+    assert_int_equal(tern_producer_send_select(producer, reply, choose_last, chosen_of, NULL, NULL),
+                     TERN_OK);
+    client_world_run_ms(world, 100);
+    assert_int_equal(world->brokers[0].send_count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(world->brokers[0].sends[i].topic, "DefaultCluster_REPLY_TOPIC");
+    assert_string_equal(chosen_of, "DefaultCluster_REPLY_TOPIC");
+    tern_message_unref(reply);
+    tern_producer_destroy(producer);
+    client_world_destroy(world);
+}
+
 /* ---- retries (facts 7.2; docs/producing.md has this table) ---- */
 
 static void retry_rules_are_those_of_the_table(void **state)
@@ -291,6 +319,7 @@ int main(void)
         cmocka_unit_test(many_messages_go_in_parts_that_fit),
         cmocka_unit_test(parts_end_at_the_first_failure_and_say_where),
         cmocka_unit_test(namespace_is_on_the_wire_and_nowhere_else),
+        cmocka_unit_test(whole_topic_of_a_reply_gets_no_namespace),
         cmocka_unit_test(retry_rules_are_those_of_the_table),
         cmocka_unit_test(slow_broker_is_passed_over_with_latency_faults),
     };
