@@ -353,11 +353,14 @@ static void metadata_and_configurations_are_exported(void **state)
     (void)state;
     make_topic("Exported", "1");
     snprintf(dir, sizeof dir, "%s/export", cluster.dir);
+    free(MQADMIN(&cluster, DONE, "updateSubGroup", "-c", "DefaultCluster", "-g", "exported",
+                 "--subscriptionConsistency", "refuse"));
     EXPECT("metadata.json success", "exportMetadata", "-c", "DefaultCluster", "-f", dir);
     EXPECT("configs.json success", "exportConfigs", "-c", "DefaultCluster", "-f", dir);
     EXPECT("metrics.json success", "exportMetrics", "-c", "DefaultCluster", "-f", dir);
     snprintf(path, sizeof path, "%s/metadata.json", dir);
     assert_true(file_contains(path, "Exported"));
+    assert_true(file_contains(path, "\"subscriptionConsistency\": 1"));
     snprintf(path, sizeof path, "%s/configs.json", dir);
     assert_true(file_contains(path, "fileReservedTime"));
 }

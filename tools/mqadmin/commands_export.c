@@ -47,14 +47,15 @@ static json_t *topic_json(const Tern__Wire__TopicConfig *topic)
 
 static json_t *group_json(const Tern__Wire__GroupConfig *group)
 {
-    return json_pack("{s:o, s:b, s:b, s:b, s:i, s:i, s:I, s:I, s:b}", "groupName",
+    return json_pack("{s:o, s:b, s:b, s:b, s:i, s:i, s:I, s:I, s:b, s:i}", "groupName",
                      bytes_of(group->name.data, group->name.len), "consumeEnable",
                      group->consume_enable, "consumeFromMinEnable", group->consume_from_min_enable,
                      "consumeBroadcastEnable", group->consume_broadcast_enable, "retryQueueNums",
                      (int)group->retry_queues, "retryMaxTimes", (int)group->retry_max_times,
                      "brokerId", (json_int_t)group->broker_id, "whichBrokerWhenConsumeSlowly",
                      (json_int_t)group->which_broker_when_consume_slowly,
-                     "notifyConsumerIdsChangedEnable", group->notify_members_changed);
+                     "notifyConsumerIdsChangedEnable", group->notify_members_changed,
+                     "subscriptionConsistency", (int)group->subscription_consistency);
 }
 
 /* Of brokers that differ, the larger table counts: RocketMQ's choice, too. */
