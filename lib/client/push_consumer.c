@@ -269,7 +269,7 @@ static enum tern_code subscribe_retries(struct tern_push_consumer *consumer, str
     if (consumer->options.model == TERN_BROADCASTING)
         return TERN_OK;
     if (strlen(consumer->retry_topic) <= TOPIC_NAME_MAX)
-        return push_subscribe_to(consumer, consumer->retry_topic, SUBSCRIPTION_TAG, "*", err);
+        return push_subscribe_retries(consumer, err);
     log_warn(consumer->env->log, "consumer_without_retry_topic", "group=%s limit_bytes=%d",
              consumer->options.group, (int)TOPIC_NAME_MAX);
     return TERN_OK;

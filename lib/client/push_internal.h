@@ -330,11 +330,10 @@ const char *push_state_text(enum push_state state);
 /* ---- push_subscribe.c ---- */
 
 void push_filter_unref(struct push_filter *filter); /* NULL allowed */
-/* name: with its namespace, checked. Tells nobody. TERN_SUBSCRIPTION_PARSE_FAILED, TERN_LIMIT,
- * TERN_NO_MEMORY. @locks takes:CONSUMER */
-MUST_CHECK enum tern_code push_subscribe_to(struct tern_push_consumer *consumer, const char *name,
-                                            enum subscription_type type, const char *expression,
-                                            struct tern_error *err);
+/* The start's part: %RETRY%group. Tells nobody. TERN_LIMIT, TERN_NO_MEMORY. @locks takes:CONSUMER
+ */
+MUST_CHECK enum tern_code push_subscribe_retries(struct tern_push_consumer *consumer,
+                                                 struct tern_error *err);
 /* For a heartbeat; arg: the consumer. false: no memory. @thread any @locks takes:CONSUMER */
 MUST_CHECK bool push_describe(void *arg, struct arena *arena, Tern__Wire__ConsumerData *out);
 

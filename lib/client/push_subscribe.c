@@ -101,9 +101,24 @@ static void subscriptions_changed(struct tern_push_consumer *consumer)
     push_wake(consumer);
 }
 
-enum tern_code push_subscribe_to(struct tern_push_consumer *consumer, const char *name,
-                                 enum subscription_type type, const char *expression,
-                                 struct tern_error *err)
+/* Before the start and while running. The start itself reads them without the lock. @locks
+ * holds:CONSUMER */
+static bool open_for_changes(const struct tern_push_consumer *consumer)
+{
+    enum push_state state = push_state(consumer);
+    return state == PUSH_CREATED || state == PUSH_RUNNING;
+}
+
+static enum tern_code not_open(const struct tern_push_consumer *consumer, struct tern_error *err)
+{
+    return error_set(err, TERN_STATE, "the consumer of group %s is in the state \"%s\"",
+                     consumer->options.group, push_state_text(push_state(consumer)));
+}
+
+/* by_start: what the start itself adds. */
+static enum tern_code subscribe(struct tern_push_consumer *consumer, const char *name,
+                                enum subscription_type type, const char *expression, bool by_start,
+                                struct tern_error *err)
 {
     struct push_filter *filter = NULL;
     enum tern_code code = filter_create(consumer, type, expression, &filter, err);
@@ -118,25 +133,23 @@ enum tern_code push_subscribe_to(struct tern_push_consumer *consumer, const char
     snprintf(fresh->name, sizeof fresh->name, "%s", name);
     fresh->retry = strcmp(name, consumer->retry_topic) == 0;
     lock_acquire(&consumer->lock);
-    struct push_topic *topic = insert_topic(consumer, &fresh);
+    bool open = by_start || open_for_changes(consumer);
+    struct push_topic *topic = open ? insert_topic(consumer, &fresh) : NULL;
     struct push_filter *old = topic ? set_filter(consumer, topic, filter) : filter;
     lock_release(&consumer->lock);
     free(fresh);
     push_filter_unref(old);
+    if (!open)
+        return not_open(consumer, err);
     if (!topic)
         return error_set(err, TERN_LIMIT, "a consumer subscribes to at most %d topics",
                          PUSH_TOPICS_MAX);
     return TERN_OK;
 }
 
-/* Subscriptions may change until the end. */
-static enum tern_code check_open(const struct tern_push_consumer *consumer, struct tern_error *err)
+enum tern_code push_subscribe_retries(struct tern_push_consumer *consumer, struct tern_error *err)
 {
-    enum push_state state = push_state(consumer);
-    if (state == PUSH_CREATED || state == PUSH_RUNNING)
-        return TERN_OK;
-    return error_set(err, TERN_STATE, "the consumer of group %s is in the state \"%s\"",
-                     consumer->options.group, push_state_text(state));
+    return subscribe(consumer, consumer->retry_topic, SUBSCRIPTION_TAG, "*", true, err);
 }
 
 static enum tern_code subscribe_checked(struct tern_push_consumer *consumer, const char *topic,
@@ -151,9 +164,7 @@ static enum tern_code subscribe_checked(struct tern_push_consumer *consumer, con
     if (code == TERN_OK)
         code = namespace_wrap(consumer->options.ns, topic, TOPIC_NAME_MAX, name, err);
     if (code == TERN_OK)
-        code = check_open(consumer, err);
-    if (code == TERN_OK)
-        code = push_subscribe_to(consumer, name, type, expression, err);
+        code = subscribe(consumer, name, type, expression, false, err);
     if (code == TERN_OK)
         subscriptions_changed(consumer);
     return code;
@@ -177,17 +188,19 @@ enum tern_code tern_push_consumer_unsubscribe(struct tern_push_consumer *consume
 {
     ENSURE(consumer->magic == PUSH_MAGIC);
     char name[TOPIC_NAME_MAX + 1] = "";
-    enum tern_code code = check_open(consumer, err);
-    if (code == TERN_OK && topic)
-        code = namespace_wrap(consumer->options.ns, topic, TOPIC_NAME_MAX, name, err);
+    enum tern_code code =
+        topic ? namespace_wrap(consumer->options.ns, topic, TOPIC_NAME_MAX, name, err) : TERN_OK;
     if (code != TERN_OK)
         return code;
     struct push_filter *old = NULL;
     lock_acquire(&consumer->lock);
-    struct push_topic *entry = name[0] ? find_topic(consumer, name) : NULL;
+    bool open = open_for_changes(consumer);
+    struct push_topic *entry = open && name[0] ? find_topic(consumer, name) : NULL;
     if (entry && !entry->retry)
         old = set_filter(consumer, entry, NULL);
     lock_release(&consumer->lock);
+    if (!open)
+        return not_open(consumer, err);
     if (!old)
         return error_set(err, TERN_NOT_FOUND, "topic %s is not subscribed", topic ? topic : "NULL");
     push_filter_unref(old);
