@@ -109,7 +109,9 @@ static void long_lane_of_impossible_sends_ends_without_growing_the_stack(void **
     static struct outcome outcomes[4000];
     static char value[32768];
     struct client_world *world = client_world_create(1, 1);
-    struct tern_producer *producer = client_world_producer(world, NULL);
+    struct tern_producer_options *options = client_world_options(world);
+    assert_int_equal(tern_producer_options_max_in_flight(options, 4000), TERN_OK);
+    struct tern_producer *producer = client_world_producer(world, options);
     struct tern_queue queue = queue_of("broker-a", 0);
     /* Properties that leave no room for the id: found out when the frame is made. */
     struct tern_message *m = message("T", "x");
