@@ -1,13 +1,15 @@
 /*
  * Evidence of what groups got (F-6).
  *
- *   shard (by group) ─► buckets ─► counts of (group, topic, queue): totals, last client, expression
+ *   shard (by group) ─► buckets ─► counts of (group, topic, queue): totals
+ *                    │                └► counts of each (member, expression), last puller first
  *                    └► buckets ─► rate of the group: delivered in each of the last seconds
  *
  * Its place: every answered pull adds to it; consumerProgress shows it.
  *
- * Invariants: all of a group lies in one shard, so one lock covers a pull. Client id and expression
- * are copied only when they change: a pull that is like the one before allocates nothing.
+ * Invariants: all of a group lies in one shard, so one lock covers a pull. A pull that is like the
+ * one before allocates nothing. Of more than PULL_STATS_MEMBERS the one that pulled longest ago is
+ * forgotten; the totals keep what it got.
  *
  * Threads: any. One lock per shard, of rank METRICS: nothing is called with it held. Failure modes:
  * beyond PULL_STATS_MAX or without memory a new queue is not counted, which is logged; nothing else
@@ -41,15 +43,23 @@ struct rate {
     char group[];
 };
 
+/* What one member got with one expression. */
+struct member_counts {
+    struct member_counts *next;
+    uint64_t scanned, delivered, filtered;
+    const char *expression; /* in texts */
+    char texts[];           /* client id, expression, terminated each */
+};
+
 struct counts {
     struct counts *next;
     uint32_t hash;
     int32_t queue_id;
     uint64_t scanned, delivered, filtered;
-    char *client_id, *expression; /* owned, may be NULL */
-    struct rate *rate;            /* of the group */
-    const char *topic;            /* in names */
-    char names[];                 /* group, topic, terminated each */
+    struct member_counts *members; /* owned, the last puller first; NULL: none could be kept */
+    struct rate *rate;             /* of the group */
+    const char *topic;             /* in names */
+    char names[];                  /* group, topic, terminated each */
 };
 
 struct shard {
@@ -151,21 +161,51 @@ static struct counts *make(struct pull_stats *stats, struct shard *shard, uint32
 
 static void counts_free(struct counts *c)
 {
-    free(c->client_id);
-    free(c->expression);
+    for (struct member_counts *m = c->members, *next; m; m = next) {
+        next = m->next;
+        free(m);
+    }
     free(c);
 }
 
-/* Keeps the text, copying only when it is another one. */
-static void keep_text(char **held, const char *text)
+/* Takes the member's counts out of the list, or the last of a full one, which is freed; NULL when
+ * it is not there. */
+static struct member_counts *take_member(struct counts *c, const char *client_id,
+                                         const char *expression)
 {
-    if (!text || (*held && !strcmp(*held, text)))
-        return;
-    char *copy = strdup(text);
-    if (!copy)
-        return;
-    free(*held);
-    *held = copy;
+    uint32_t seen = 0;
+    for (struct member_counts **link = &c->members; *link; link = &(*link)->next) {
+        struct member_counts *m = *link;
+        bool same = !strcmp(m->texts, client_id) && !strcmp(m->expression, expression);
+        if (!same && ++seen < PULL_STATS_MEMBERS)
+            continue;
+        *link = m->next;
+        if (same)
+            return m;
+        free(m);
+        return NULL;
+    }
+    return NULL;
+}
+
+/* The member's counts, at the head of the list; NULL: no memory. */
+static struct member_counts *want_member(struct counts *c, const char *client_id,
+                                         const char *expression)
+{
+    struct member_counts *m = take_member(c, client_id, expression);
+    if (!m) {
+        size_t id_size = strlen(client_id) + 1;
+        size_t expression_size = strlen(expression) + 1;
+        m = calloc(1, sizeof *m + id_size + expression_size);
+        if (!m)
+            return NULL;
+        memcpy(m->texts, client_id, id_size);
+        memcpy(m->texts + id_size, expression, expression_size);
+        m->expression = m->texts + id_size;
+    }
+    m->next = c->members;
+    c->members = m;
+    return m;
 }
 
 static void rate_add(struct rate *rate, int64_t second, uint32_t delivered)
@@ -232,8 +272,12 @@ void pull_stats_add(struct pull_stats *stats, const char *group, const char *top
         c->scanned += scanned;
         c->delivered += delivered;
         c->filtered += filtered;
-        keep_text(&c->client_id, client_id);
-        keep_text(&c->expression, expression);
+        struct member_counts *m = want_member(c, client_id, expression);
+        if (m) {
+            m->scanned += scanned;
+            m->delivered += delivered;
+            m->filtered += filtered;
+        }
         rate_add(c->rate, second, delivered);
     }
     lock_release(&shard->lock);
@@ -252,6 +296,12 @@ static void copy_text(char *out, size_t size, const char *text)
     out[len] = 0;
 }
 
+static void copy_member(const struct member_counts *m, struct pull_stats_view *out)
+{
+    copy_text(out->client_id, sizeof out->client_id, m ? m->texts : "");
+    copy_text(out->expression, sizeof out->expression, m ? m->expression : "");
+}
+
 bool pull_stats_get(struct pull_stats *stats, const char *group, const char *topic,
                     int32_t queue_id, struct pull_stats_view *out)
 {
@@ -264,11 +314,30 @@ bool pull_stats_get(struct pull_stats *stats, const char *group, const char *top
         out->scanned = c->scanned;
         out->delivered = c->delivered;
         out->filtered = c->filtered;
-        copy_text(out->client_id, sizeof out->client_id, c->client_id);
-        copy_text(out->expression, sizeof out->expression, c->expression);
+        copy_member(c->members, out);
     }
     lock_release(&shard->lock);
     return c != NULL;
+}
+
+size_t pull_stats_members(struct pull_stats *stats, const char *group, const char *topic,
+                          int32_t queue_id, struct pull_stats_view out[PULL_STATS_MEMBERS])
+{
+    uint32_t group_hash = hash_group(group);
+    struct shard *shard = shard_of(stats, group_hash);
+    size_t count = 0;
+    lock_acquire(&shard->lock);
+    const struct counts *c =
+        find(shard, hash_queue(group_hash, topic, queue_id), group, topic, queue_id);
+    for (const struct member_counts *m = c ? c->members : NULL; m; m = m->next) {
+        struct pull_stats_view *view = &out[count++];
+        view->scanned = m->scanned;
+        view->delivered = m->delivered;
+        view->filtered = m->filtered;
+        copy_member(m, view);
+    }
+    lock_release(&shard->lock);
+    return count;
 }
 
 double pull_stats_group_rate(struct pull_stats *stats, const char *group)

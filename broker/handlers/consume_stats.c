@@ -7,7 +7,7 @@
  *   members ──┘
  *
  * A row shows both ends in messages, two store times from the log, who pulled last with which
- * expression, and what was scanned, delivered and filtered (F-6).
+ * expression, and what was scanned, delivered and filtered, in all and by each member (F-6).
  *
  * Threads: the asking lane's. Failure modes: too many rows for a frame are refused with what to ask
  * instead; a log that cannot be read fails the answer rather than showing zeros.
@@ -168,6 +168,32 @@ static enum tern_code time_of(struct stats *stats, const char *topic, int32_t qu
     return code == TERN_NOT_FOUND ? TERN_OK : code;
 }
 
+/* What each member got of the queue. */
+static enum tern_code fill_members(struct stats *stats, const struct pair *pair, int32_t queue_id,
+                                   Tern__Wire__GroupQueueStats *row)
+{
+    struct pull_stats_view views[PULL_STATS_MEMBERS];
+    size_t count =
+        pull_stats_members(stats->broker->pull_stats, pair->group, pair->topic, queue_id, views);
+    if (!count)
+        return TERN_OK;
+    Tern__Wire__MemberPulls *members = arena_alloc(&stats->arena, count * sizeof *members);
+    row->members = arena_alloc(&stats->arena, count * sizeof row->members[0]);
+    for (size_t i = 0; members && row->members && i < count; i++) {
+        const char *client_id = keep(stats, views[i].client_id);
+        tern__wire__member_pulls__init(&members[i]);
+        members[i].expression = keep(stats, views[i].expression);
+        if (!client_id || !members[i].expression)
+            return TERN_TOO_LARGE;
+        members[i].client_id = frame_bytes(client_id, strlen(client_id));
+        members[i].scanned = views[i].scanned;
+        members[i].delivered = views[i].delivered;
+        members[i].filtered = views[i].filtered;
+        row->members[row->n_members++] = &members[i];
+    }
+    return row->n_members == count ? TERN_OK : TERN_TOO_LARGE;
+}
+
 static enum tern_code fill_row(struct stats *stats, const struct pair *pair, int32_t queue_id,
                                Tern__Wire__GroupQueueStats *row)
 {
@@ -197,6 +223,7 @@ static enum tern_code fill_row(struct stats *stats, const struct pair *pair, int
         row->scanned = view.scanned;
         row->delivered = view.delivered;
         row->filtered = view.filtered;
+        code = fill_members(stats, pair, queue_id, row);
     }
     return code;
 }

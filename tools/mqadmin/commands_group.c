@@ -33,6 +33,57 @@ static int64_t lag_of(const Tern__Wire__GroupQueueStats *q)
     return q->broker_offset - (q->consumer_offset < 0 ? 0 : q->consumer_offset);
 }
 
+/* What each member got of a queue (F-6), rows of their own. */
+static void add_member_rows(struct table *table, const char *broker,
+                            const Tern__Wire__GroupQueueStats *q)
+{
+    for (size_t i = 0; i < q->n_members; i++) {
+        const Tern__Wire__MemberPulls *m = q->members[i];
+        table_add(table, (json_t *[]){
+                             bytes_of(q->topic.data, q->topic.len), text_of(broker),
+                             number_of(q->queue_id), bytes_of(m->client_id.data, m->client_id.len),
+                             text_of(m->expression), number_of((int64_t)m->scanned),
+                             number_of((int64_t)m->delivered), number_of((int64_t)m->filtered)});
+    }
+}
+
+static void members_table_init(struct table *table)
+{
+    static const char *const columns[] = {"Topic",     "Broker Name", "QID",
+                                          "Client",    "Expression",  "Scanned",
+                                          "Delivered", "Filtered",    NULL};
+    static const char *const keys[] = {"topic",     "brokerName", "queueId",
+                                       "clientId",  "expression", "scanned",
+                                       "delivered", "filtered",   NULL};
+    table_init(table, columns, keys);
+}
+
+/* Scripts get a queue's members within its row; people a second table of the queues that several
+ * have pulled. */
+static void add_members(struct table *rows, struct table *shared, bool json, const char *broker,
+                        const Tern__Wire__GroupQueueStats *q)
+{
+    struct table of_queue;
+    if (!json && q->n_members > 1)
+        add_member_rows(shared, broker, q);
+    if (!json)
+        return;
+    members_table_init(&of_queue);
+    add_member_rows(&of_queue, broker, q);
+    json_object_set_new(json_array_get(rows->rows, json_array_size(rows->rows) - 1), "members",
+                        of_queue.rows);
+}
+
+static void print_shared(struct table *shared)
+{
+    if (json_array_size(shared->rows) == 0) {
+        json_decref(shared->rows);
+        return;
+    }
+    printf("\nBelow is what each member got of queues that several have pulled:\n");
+    table_print(shared, false);
+}
+
 /* Of an isolated group each cohort has its own progress: then the name is not the group's. */
 static bool is_cohort_of(const Tern__Wire__GroupStats *stats, const char *group)
 {
@@ -48,8 +99,9 @@ static bool has_cohorts(const Tern__Wire__ConsumeStatsResponse *stats, const cha
 }
 
 /* total NULL: not counted, an isolated group's own rows are only where new cohorts begin. */
-static void add_queue_rows(struct table *table, const char *broker, const char *asked,
-                           const Tern__Wire__GroupStats *group, int64_t *total)
+static void add_queue_rows(struct table *table, struct table *shared,
+                           const struct invocation *invocation, const char *broker,
+                           const char *asked, const Tern__Wire__GroupStats *group, int64_t *total)
 {
     bool is_cohort = is_cohort_of(group, asked);
     for (size_t i = 0; i < group->n_queues; i++) {
@@ -68,6 +120,7 @@ static void add_queue_rows(struct table *table, const char *broker, const char *
                          text_of(q->expression), number_of((int64_t)q->scanned),
                          number_of((int64_t)q->delivered), number_of((int64_t)q->filtered),
                          is_cohort ? bytes_of(group->group.data, group->group.len) : text_of("-")});
+        add_members(table, shared, invocation->json, broker, q);
     }
 }
 
@@ -82,12 +135,13 @@ static int progress_of_group(struct invocation *invocation, const char *group,
                                        "consumerOffset", "diff",       "lastTime", "oldestWaiting",
                                        "clientId",       "expression", "scanned",  "delivered",
                                        "filtered",       "cohort",     NULL};
-    struct table table;
+    struct table table, shared;
     int64_t total = 0;
     double tps = 0;
     int status = EXIT_DONE;
     bool found = false, broadcasts = false;
     table_init(&table, columns, keys);
+    members_table_init(&shared);
     for (size_t i = 0; i < count; i++) {
         struct tern_error err = {.text = ""};
         struct rpc_call *call = NULL;
@@ -99,7 +153,8 @@ static int progress_of_group(struct invocation *invocation, const char *group,
             const Tern__Wire__GroupStats *stats = call->response->consume_stats->groups[j];
             bool counts =
                 is_cohort_of(stats, group) || !has_cohorts(call->response->consume_stats, group);
-            add_queue_rows(&table, brokers[i].name, group, stats, counts ? &total : NULL);
+            add_queue_rows(&table, &shared, invocation, brokers[i].name, group, stats,
+                           counts ? &total : NULL);
             tps += stats->consume_tps;
             found = true;
             broadcasts |=
@@ -108,6 +163,7 @@ static int progress_of_group(struct invocation *invocation, const char *group,
         rpc_call_unref(call);
     }
     table_print(&table, invocation->json);
+    print_shared(&shared);
     if (!invocation->json)
         printf("\nConsume TPS: %.2f\nDiff Total: %" PRId64 "\n", tps, total);
     if (broadcasts)

@@ -44,6 +44,48 @@ static void pulls_add_up_per_group_topic_and_queue_F_6(void **state)
     assert_string_equal(view.client_id, "c4");
 }
 
+/* F-6: who got what stays told apart when a queue changes hands, or its owner its expression */
+static void each_member_and_expression_has_its_own_counts_F_6(void **state)
+{
+    (void)state;
+    struct pull_stats_view views[PULL_STATS_MEMBERS], all;
+    assert_int_equal(pull_stats_members(stats, "G", "T", 0, views), 0);
+    pull_stats_add(stats, "G", "T", 0, "c1", "A", 10, 4, 6);
+    pull_stats_add(stats, "G", "T", 0, "c2", "B", 5, 0, 5);
+    pull_stats_add(stats, "G", "T", 0, "c1", "A", 1, 1, 0);
+    pull_stats_add(stats, "G", "T", 0, "c1", "C", 3, 0, 3);
+    assert_int_equal(pull_stats_members(stats, "G", "T", 0, views), 3);
+    assert_string_equal(views[0].client_id, "c1");
+    assert_string_equal(views[0].expression, "C");
+    assert_int_equal(views[0].filtered, 3);
+    assert_string_equal(views[1].expression, "A");
+    assert_int_equal(views[1].scanned, 11);
+    assert_int_equal(views[1].delivered, 5);
+    assert_int_equal(views[1].filtered, 6);
+    assert_string_equal(views[2].client_id, "c2");
+    assert_int_equal(views[2].filtered, 5);
+    assert_true(pull_stats_get(stats, "G", "T", 0, &all));
+    assert_int_equal(all.scanned, 19);
+}
+
+static void members_of_a_queue_are_bounded_and_totals_stay(void **state)
+{
+    (void)state;
+    struct pull_stats_view views[PULL_STATS_MEMBERS], all;
+    char id[16];
+    for (int i = 0; i < PULL_STATS_MEMBERS + 3; i++) {
+        snprintf(id, sizeof id, "c%d", i);
+        pull_stats_add(stats, "G", "T", 0, id, "*", 1, 1, 0);
+        pull_stats_add(stats, "G", "T", 0, "always", "*", 1, 1, 0);
+    }
+    assert_int_equal(pull_stats_members(stats, "G", "T", 0, views), PULL_STATS_MEMBERS);
+    assert_string_equal(views[0].client_id, "always");
+    assert_int_equal(views[0].scanned, PULL_STATS_MEMBERS + 3);
+    assert_string_equal(views[1].client_id, id);
+    assert_true(pull_stats_get(stats, "G", "T", 0, &all));
+    assert_int_equal(all.delivered, 2 * (PULL_STATS_MEMBERS + 3));
+}
+
 static void long_expression_is_cut_between_characters(void **state)
 {
     (void)state;
@@ -113,6 +155,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(pulls_add_up_per_group_topic_and_queue_F_6),
+        TEST(each_member_and_expression_has_its_own_counts_F_6),
+        TEST(members_of_a_queue_are_bounded_and_totals_stay),
         TEST(long_expression_is_cut_between_characters),
         TEST(rate_is_of_the_last_ten_seconds),
         TEST(rate_of_a_group_that_just_began_is_not_diluted),
