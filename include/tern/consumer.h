@@ -295,7 +295,9 @@ TERN_API enum tern_code tern_push_consumer_listener_orderly(struct tern_push_con
                                                             void *arg);
 /*
  * Checks, registers with the brokers, begins to consume. TERN_EXISTS: this group has been created
- * before in this client instance; TERN_STATE: no listener, no subscription, or started already.
+ * before in this client instance; TERN_STATE: no listener, no subscription, or started already;
+ * TERN_SUBSCRIPTION_PARSE_FAILED or TERN_NOT_SUPPORTED: a broker does not take a condition, in its
+ * words.
  * Broadcasting: TERN_IN_USE when another process has the progress of this group and instance name,
  * TERN_CORRUPT when its file cannot be read, else what the disk or the store says. After a failure
  * the consumer is in the state "start failed" and can only be destroyed. Blocks up to a few

@@ -139,7 +139,7 @@ static bool beat_due(struct broker_link *link, int64_t now_ns)
     struct instance *instance = link->instance;
     if (link->beating || link->beat_due_ns > now_ns)
         return false;
-    if (!instance->consumers && (!instance->producers || !link->master))
+    if (!instance_has_members(instance) && (!instance->producers || !link->master))
         return false;
     link->beating = true;
     link->beat_due_ns = now_ns + ms_to_ns(HEARTBEAT_MS);
@@ -275,8 +275,9 @@ int64_t heartbeat_step(struct instance *instance, int64_t now_ns)
     struct broker_link *link;
     struct broker_link *next;
     lock_acquire(&instance->lock);
+    bool members = instance_has_members(instance);
     HASH_ITER (hh, instance->brokers, link, next) {
-        bool counts = instance->consumers || (instance->producers && link->master);
+        bool counts = members || (instance->producers && link->master);
         if (counts && !link->beating && link->beat_due_ns < next_ns)
             next_ns = link->beat_due_ns;
     }

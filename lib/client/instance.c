@@ -120,6 +120,8 @@ enum tern_code members_describe(struct instance *instance, struct members *membe
     members->consumers = arena_alloc(arena, count * sizeof(struct instance_consumer *));
     struct instance_consumer *c = members->consumers ? instance->consumers : NULL;
     for (; c; c = c->next) {
+        if (c->unannounced)
+            continue;
         c->calls++;
         members->consumers[members->count++] = c;
     }
@@ -145,6 +147,21 @@ void members_release(struct instance *instance, struct members *members)
     for (size_t i = 0; i < members->count; i++)
         instance_consumer_release(instance, members->consumers[i]);
     arena_fini(&members->arena);
+}
+
+void instance_announce_consumer(struct instance *instance, struct instance_consumer *consumer)
+{
+    lock_acquire(&instance->lock);
+    consumer->unannounced = false;
+    lock_release(&instance->lock);
+}
+
+bool instance_has_members(const struct instance *instance)
+{
+    const struct instance_consumer *c = instance->consumers;
+    while (c && c->unannounced)
+        c = c->next;
+    return c != NULL;
 }
 
 enum tern_code instance_add_consumer(struct instance *instance, struct instance_consumer *consumer,

@@ -69,6 +69,9 @@ struct instance_consumer {
      */
     void (*on_rebalance)(void *arg);
     void *arg;
+    /* Set before it is added: no broker hears of it until instance_announce_consumer(). The
+     * instance's, under its lock, from then on. */
+    bool unannounced;
     /* The instance's, under its lock; zero when added. */
     struct instance_consumer *next;
     uint32_t calls; /* describe or on_rebalance under way */
@@ -81,6 +84,8 @@ struct instance_consumer {
 MUST_CHECK enum tern_code instance_add_consumer(struct instance *instance,
                                                 struct instance_consumer *consumer,
                                                 struct tern_error *err);
+/* From its next heartbeats on brokers hear of a consumer that was added unannounced. @thread any */
+void instance_announce_consumer(struct instance *instance, struct instance_consumer *consumer);
 /* Tells the brokers (waits for at most a second), then forgets. */
 void instance_remove_consumer(struct instance *instance, struct instance_consumer *consumer);
 MUST_CHECK enum tern_code instance_add_producer(struct instance *instance, const char *group,

@@ -225,6 +225,8 @@ struct members {
     struct instance_consumer **consumers;
     Tern__Wire__ConsumerData **data; /* as many */
 };
+/* Whether there is one that brokers hear of. @locks holds:CLIENT */
+bool instance_has_members(const struct instance *instance);
 MUST_CHECK enum tern_code members_describe(struct instance *instance, struct members *members);
 void members_release(struct instance *instance, struct members *members);
 

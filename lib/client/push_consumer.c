@@ -154,7 +154,8 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
     consumer->member = (struct instance_consumer){.group = consumer->options.group,
                                                   .describe = push_describe,
                                                   .on_rebalance = on_rebalance,
-                                                  .arg = consumer};
+                                                  .arg = consumer,
+                                                  .unannounced = true};
     *out = consumer;
     return TERN_OK;
 }
@@ -245,9 +246,8 @@ static void log_start(struct tern_push_consumer *consumer)
 }
 
 /* Routes of all topics, as far as they can be had soon. */
-static void first_routes(struct tern_push_consumer *consumer)
+static void first_routes(struct tern_push_consumer *consumer, int64_t deadline_ns)
 {
-    int64_t deadline_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(START_ROUTES_MS);
     lock_acquire(&consumer->lock);
     struct push_topic *topics = consumer->topics;
     lock_release(&consumer->lock);
@@ -321,7 +321,12 @@ static enum tern_code start_steps(struct tern_push_consumer *consumer, struct te
     enum tern_code code = join(consumer, err);
     if (code != TERN_OK)
         return code;
-    first_routes(consumer);
+    int64_t deadline_ns = clock_mono_ns(consumer->env->clock) + ms_to_ns(START_ROUTES_MS);
+    first_routes(consumer, deadline_ns);
+    code = push_check_expressions(consumer, deadline_ns, err);
+    if (code != TERN_OK)
+        return code;
+    instance_announce_consumer(consumer->instance, &consumer->member);
     instance_heartbeat_now(consumer->instance, START_HEARTBEAT_MS);
     if (instance_consumer_refused(consumer->instance, &consumer->member, err))
         return TERN_SUBSCRIPTION_DIFFERS;

@@ -5,6 +5,7 @@
  *   push_subscribe.c  subscriptions
  *   rebalance.c       which queues are ours: sharing, their objects, the round over them
  *   push_members.c    asking who is in the group
+ *   push_check.c      a start's question whether a broker takes the expressions
  *   push_offsets.c    where a queue begins, and its progress at the broker
  *   push_store.c      progress in a local file or in the application's own store
  *   push_broadcast.c  what broadcasting does otherwise
@@ -381,6 +382,17 @@ MUST_CHECK enum tern_code push_members_ask(struct push_topic *topic, const struc
 /* What a question not about one queue came to at that address. @thread any */
 void push_note_declined(struct tern_push_consumer *consumer, const struct rpc_peer *peer,
                         enum tern_code code);
+
+/* ---- push_check.c ---- */
+
+/*
+ * Asks a broker of each topic whether it takes the condition. SUBSCRIPTION_PARSE_FAILED,
+ * NOT_SUPPORTED and kin, with the broker's words: it does not. Brokers that are away decide
+ * nothing.
+ * @blocks until the deadline, and for calls under way @locks takes:CONSUMER
+ */
+MUST_CHECK enum tern_code push_check_expressions(struct tern_push_consumer *consumer,
+                                                 int64_t deadline_ns, struct tern_error *err);
 
 /* ---- push_pull.c ---- */
 

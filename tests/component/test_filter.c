@@ -1,6 +1,6 @@
 /*
  * Filtering by SQL92 against real daemons: by the wire, by the library and by mqadmin (F-1, F-2,
- * F-6, R-9), and rare tags (OF-13, OF-14).
+ * F-6, R-2, R-9), and rare tags (OF-13, OF-14).
  */
 #include <pthread.h>
 
@@ -226,6 +226,87 @@ static void member_gets_what_fulfils_its_condition_and_progress_shows_the_rest(v
     free(progress);
 }
 
+/* Fills the queue with messages without a tag. */
+static void fill(const char *topic, const char *count)
+{
+    struct tool tool;
+    tool_run(&tool, "mqbench",
+             (const char *const[]){"produce", "-n", cluster.namesrv_list, "-t", topic, "--queues",
+                                   "1", "--size", "16", "--mode", "batch", "--count", count, NULL},
+             NULL, 0);
+    if (tool.status != 0)
+        fail_msg("mqbench: exit status %d: %s", tool.status, tool.err);
+    tool_free(&tool);
+}
+
+static int64_t scanned_so_far(const char *group, const char *topic)
+{
+    char *progress = MQADMIN(&cluster, 0, "consumerProgress", "-g", group, "-t", topic, "--json");
+    const char *at = strstr(progress, "\"scanned\": ");
+    int64_t scanned = at ? strtoll(at + strlen("\"scanned\": "), NULL, 10) : -1;
+    free(progress);
+    return scanned;
+}
+
+/* OF-13: one match in 50,000 is found in time, by many short pulls and none that keeps others
+ * waiting; OF-14: what was passed is not scanned again */
+static void rare_tag_is_found_by_many_short_pulls(void **state)
+{
+    enum { EACH = 50000, SHORT = 1024 };
+    Tern__Wire__PullRequest pull;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fill("Rare", "50000");
+        wire_send(&wire, "Rare", 0, "needle", "TAGS\001Rare");
+    }
+    fill("Rare", "2000");
+    wire_await_offset(&wire, "Rare", 0, 2 * (EACH + 1) + 2000);
+    wire_fill_pull(&pull, "Rare", 0, 0);
+    pull.expression = (char *)(uintptr_t) "Rare";
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    struct rpc_call *call = wire_ask(&wire, &request, NULL, 0);
+    assert_int_equal(call->response->code, CODE(PULL_RETRY_IMMEDIATELY));
+    assert_in_range(call->response->pull->next_offset, 1, SHORT);
+    rpc_call_unref(call);
+    int64_t begin = now_ms();
+    char *found = MQADMIN(&cluster, 0, "consumeMessage", "-t", "Rare", "-g", "rare", "--expr",
+                          "Rare", "--from", "first", "--idle-exit", "3000", "--body-only");
+    assert_string_equal(found, "needle\nneedle\n");
+    assert_true(now_ms() - begin < PATIENCE_MS);
+    free(found);
+    char *progress = MQADMIN(&cluster, 0, "consumerProgress", "-g", "rare", "-t", "Rare");
+    assert_contains(progress, "Diff Total: 0");
+    free(progress);
+    int64_t scanned = scanned_so_far("rare", "Rare");
+    assert_in_range(scanned, 2 * (EACH + 1) + 2000, 2 * (EACH + 1) + 2000 + SHORT);
+    free(MQADMIN(&cluster, 0, "consumeMessage", "-t", "Rare", "-g", "rare", "--expr", "Rare",
+                 "--idle-exit", "1500"));
+    assert_true(scanned_so_far("rare", "Rare") - scanned < SHORT);
+}
+
+/* a member is told at its start that no broker will evaluate its condition */
+static void start_fails_with_the_brokers_words_where_conditions_are_off(void **state)
+{
+    struct cluster own;
+    struct tern_consumer_options *options = tern_consumer_options_create();
+    struct tern_push_consumer *consumer;
+    struct inbox inbox = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct tern_error err = {.text = ""};
+    (void)state;
+    cluster_up(&own, (const char *const[]){"enablePropertyFilter=false", NULL});
+    free(MQADMIN(&own, 0, "updateTopic", "-c", "DefaultCluster", "-t", "T"));
+    assert_ok(tern_consumer_options_namesrv(options, own.namesrv_list));
+    assert_ok(tern_consumer_options_group(options, "hopeful"));
+    assert_ok(tern_push_consumer_create(options, &consumer, &err));
+    assert_ok(tern_push_consumer_subscribe_sql(consumer, "T", "region = 'eu'", &err));
+    assert_ok(tern_push_consumer_listener(consumer, on_messages, &inbox));
+    assert_int_equal(tern_push_consumer_start(consumer, &err), TERN_NOT_SUPPORTED);
+    assert_contains(err.text, "enablePropertyFilter");
+    tern_push_consumer_destroy(consumer);
+    tern_consumer_options_destroy(options);
+    cluster_down(&own);
+}
+
 static void tool_prints_what_fulfils_a_condition(void **state)
 {
     (void)state;
@@ -245,6 +326,8 @@ int main(void)
         cmocka_unit_test(pull_without_its_condition_relies_on_the_heartbeat),
         cmocka_unit_test(conditions_can_be_switched_off),
         cmocka_unit_test(member_gets_what_fulfils_its_condition_and_progress_shows_the_rest),
+        cmocka_unit_test(rare_tag_is_found_by_many_short_pulls),
+        cmocka_unit_test(start_fails_with_the_brokers_words_where_conditions_are_off),
         cmocka_unit_test(tool_prints_what_fulfils_a_condition),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

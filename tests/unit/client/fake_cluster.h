@@ -107,6 +107,11 @@ struct fake {
     int32_t copy_times, copy_max_times; /* of the last */
     char copy_topic[128], copy_props[512], copy_body[64];
     int64_t last_pull_offset, last_pull_commit;
+    enum tern_code check_code; /* of an expression */
+    char checked[128];         /* the last one */
+    /* kinds of requests in the order in which each came first */
+    int32_t first_kinds[32];
+    unsigned first_kind_count;
 };
 
 /* ---- small helpers ---- */
@@ -609,9 +614,31 @@ static inline void fake_copy(struct fake *fake, struct rpc_request *rq)
         rpc_reply_error(rq, fake->copy_code, "scripted");
 }
 
+static inline void fake_check_expression(struct fake *fake, struct rpc_request *rq)
+{
+    snprintf(fake->checked, sizeof fake->checked, "%s",
+             rq->header->check_subscription->subscription->expression);
+    if (fake->check_code == TERN_OK)
+        rpc_reply_ok(rq);
+    else
+        rpc_reply_error(rq, fake->check_code, "scripted: not this expression");
+}
+
+/* The place of a kind among those that came so far, from 0; -1: it never came. */
+static inline int fake_first_place(const struct fake *fake, int32_t kind)
+{
+    for (unsigned i = 0; i < fake->first_kind_count; i++)
+        if (fake->first_kinds[i] == kind)
+            return (int)i;
+    return -1;
+}
+
 static inline void fake_serve_locked(struct fake_node *node, struct rpc_request *rq, bool again)
 {
     struct fake *fake = node->fake;
+    int32_t kind = (int32_t)rq->header->body_case;
+    if (fake_first_place(fake, kind) < 0 && fake->first_kind_count < 32)
+        fake->first_kinds[fake->first_kind_count++] = kind;
     switch (rq->header->body_case) {
     case TERN__WIRE__REQUEST__BODY_ROUTE:
         fake_route(fake, rq);
@@ -651,6 +678,9 @@ static inline void fake_serve_locked(struct fake_node *node, struct rpc_request 
         break;
     case TERN__WIRE__REQUEST__BODY_UNLOCK_QUEUES:
         fake_unlock_queues(fake, rq);
+        break;
+    case TERN__WIRE__REQUEST__BODY_CHECK_SUBSCRIPTION:
+        fake_check_expression(fake, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_SEND_BACK:
         fake->sent_back++;
