@@ -70,6 +70,7 @@ enum tern_code broker_create(const struct env *env, struct link *link,
     broker->config = *config;
     live_config_init(broker);
     rates_init(&broker->rates);
+    stages_init(&broker->stages);
     if (make_histograms(broker) != TERN_OK) {
         broker_destroy(broker);
         return error_set(err, TERN_NO_MEMORY, "broker");
@@ -551,6 +552,7 @@ void broker_destroy(struct broker *broker)
     for (int i = 0; i < REQUEST_KINDS; i++)
         free(broker->request_stats[i].latency_ns);
     live_config_fini(broker);
+    stages_fini(&broker->stages);
     rates_fini(&broker->rates);
     free(broker);
 }

@@ -17,6 +17,7 @@
 #include "broker/pull_stats.h"
 #include "broker/rates.h"
 #include "broker/request_table.h"
+#include "broker/stages.h"
 #include "broker/store/store.h"
 #include "broker/topics.h"
 #include "rpc/client.h"
@@ -89,6 +90,7 @@ struct broker {
     _Atomic uint64_t expression_changes, subscription_differences;
     int64_t next_persist_ns; /* the housekeeper's */
     struct rates rates;
+    struct stages stages;
     _Atomic uint64_t retries_stored, dead_letters; /* messages sent back */
 };
 

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "broker/ack_wait.h"
 #include "broker/broker_internal.h"
@@ -28,6 +29,7 @@ static void on_flushed(void *arg, int64_t flushed, bool more)
     struct ha *ha = atomic_load_explicit(&broker->ha, memory_order_acquire);
     if (ha)
         ha_on_flushed(ha, flushed);
+    stages_flushed(&broker->stages, flushed, clock_mono_ns(broker->env.clock));
     if (broker->config.role == ROLE_SYNC_MASTER)
         return; /* its sends wait for what is confirmed */
     if (more)

@@ -112,6 +112,7 @@ static void answer(struct pull *pull, enum tern_code code, const struct store_ge
     response.remark = (char *)(uintptr_t)get_status_text(result->status);
     response.body_case = TERN__WIRE__RESPONSE__BODY_PULL;
     response.pull = &body;
+    stages_pulled(&pull->broker->stages, result->scanned, result->count, pull->cold);
     if (result->scanned)
         pull_stats_add(pull->broker->pull_stats, pull->view.name, pull->topic,
                        pull->request->header->pull->queue_id, pull->client_id,
@@ -354,8 +355,10 @@ static void run(struct pull *pull, bool nowait)
 
 static void run_cold(struct broker *broker, struct rpc_request *request)
 {
+    struct pull *pull = request->user;
     (void)broker;
-    run(request->user, false);
+    pull->cold = true;
+    run(pull, false);
 }
 
 /* A look at records without delivering any. */
@@ -404,6 +407,7 @@ void pull_resume(void *broker, struct parked_pull *parked)
 {
     (void)broker;
     struct pull *pull = parked->user;
+    pull->cold = false;
     if (version_stands(pull))
         run(pull, true);
 }

@@ -20,6 +20,7 @@ struct pull {
     uint32_t looked_at; /* while it was parked: units from there that do not match */
     uint64_t resets;    /* long_poll_resets() when it came */
     bool may_park;
+    bool cold; /* its messages were fetched by the cold lane */
     struct parked_pull parked;
 };
 

@@ -138,8 +138,11 @@ struct send *send_begin(struct broker *broker, struct rpc_request *request,
         rpc_reply_error(request, TERN_NO_MEMORY, "no memory for the send");
         return NULL;
     }
-    *send = (struct send){
-        .broker = broker, .request = request, .topic = name, .topic_len = target->topic.len};
+    *send = (struct send){.broker = broker,
+                          .request = request,
+                          .topic = name,
+                          .topic_len = target->topic.len,
+                          .stage_ns = clock_mono_ns(broker->env.clock)};
     if (topic_send_forbidden(name, send->topic_len)) {
         rpc_reply_error(request, TERN_NO_PERMISSION, "clients may not send to system topic %s",
                         name);
@@ -208,9 +211,23 @@ static enum tern_code late_code(struct broker *broker, const struct store_append
     return TERN_FLUSH_SLAVE_TIMEOUT;
 }
 
+/* Only waits that ended well tell how long the disk and the slaves take. */
+static void count_wait(struct send *send)
+{
+    struct broker *broker = send->broker;
+    const struct stages_wait wait = {.flush = broker->config.flush_type == FLUSH_SYNC,
+                                     .replicas = broker->config.role == ROLE_SYNC_MASTER,
+                                     .end_phys_off = send->append.end_phys_off,
+                                     .appended_ns = send->stage_ns,
+                                     .answered_ns = clock_mono_ns(broker->env.clock)};
+    stages_waited(&broker->stages, &wait);
+}
+
 static void on_acknowledged(struct ack_entry *ack, enum tern_code code)
 {
     struct send *send = (struct send *)(void *)((char *)ack - offsetof(struct send, ack));
+    if (code == TERN_OK)
+        count_wait(send);
     if (code == TERN_TIMEOUT)
         code = late_code(send->broker, &send->append);
     if (code == TERN_SLAVE_NOT_AVAILABLE)
@@ -249,6 +266,7 @@ static void on_appended(struct store_append *append)
                                  broker->config.role != ROLE_SYNC_MASTER)) {
         answer_stored(send, TERN_OK);
     } else {
+        send->stage_ns = clock_mono_ns(broker->env.clock);
         send->ack = (struct ack_entry){.position = append->end_phys_off,
                                        .deadline_ns = send_deadline_ns(broker, send->request),
                                        .done = on_acknowledged};
@@ -262,6 +280,8 @@ void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_
     send->append.size_bytes = (uint32_t)size_bytes;
     send->append.count = count;
     send->append.on_appended = on_appended;
+    histogram_add(&send->broker->stages.encode_ns,
+                  clock_mono_ns(send->broker->env.clock) - send->stage_ns);
     store_append(send->broker->store, &send->append);
 }
 

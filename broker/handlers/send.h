@@ -16,6 +16,7 @@ struct send {
     size_t topic_len;
     int32_t queue_id;        /* decided */
     bool no_wait;            /* WAIT=false: answer when appended */
+    int64_t stage_ns;        /* when its present stage began, see stages.h */
     struct tx_sending *half; /* it is a half message; NULL: it is none */
     struct store_append append;
     struct ack_entry ack;

@@ -93,6 +93,21 @@ static void add_rates(struct entries *entries, struct broker *broker, const stru
     add_number(entries, "msgGetTotalTodayNow", now.delivered);
 }
 
+/* What pulls cost: "-" until a message was returned. */
+static void add_reading(struct entries *entries, const struct stages *stages)
+{
+    uint64_t scanned = counter_get(&stages->scanned);
+    uint64_t returned = counter_get(&stages->returned);
+    add_number(entries, "pullScannedTotal", (int64_t)scanned);
+    add_number(entries, "pullReturnedTotal", (int64_t)returned);
+    if (returned)
+        add(entries, "pullScannedPerReturned", "%.2f", (double)scanned / (double)returned);
+    else
+        add(entries, "pullScannedPerReturned", "-");
+    add_number(entries, "pullFromMemoryTotal", (int64_t)counter_get(&stages->from_memory));
+    add_number(entries, "pullFromDiskTotal", (int64_t)counter_get(&stages->from_disk));
+}
+
 static void add_store(struct entries *entries, struct broker *broker)
 {
     struct store_status s;
@@ -125,10 +140,14 @@ static void add_store(struct entries *entries, struct broker *broker)
     add_number(entries, "segmentsExpired", (int64_t)s.segments_expired);
     add_number(entries, "consumeQueues", s.queues);
     add_rates(entries, broker, &s);
+    add_histogram(entries, "stageEncode", &broker->stages.encode_ns);
     add_histogram(entries, "stageAppendWait", s.append_wait_ns);
     add_histogram(entries, "stageWrite", s.write_ns);
     add_histogram(entries, "stageFlush", s.flush_ns);
     add_histogram(entries, "stageSegmentSwitch", s.segment_switch_ns);
+    add_histogram(entries, "stageFlushWait", &broker->stages.flush_wait_ns);
+    add_histogram(entries, "stageReplicaWait", &broker->stages.replica_wait_ns);
+    add_reading(entries, &broker->stages);
 }
 
 static void add_transactions(struct entries *entries, struct broker *broker)
