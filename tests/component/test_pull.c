@@ -286,6 +286,23 @@ static void waiting_pull_is_answered_when_the_time_is_up(void **state)
     assert_in_range(now_ms() - begin, 390, 2500);
 }
 
+/* OF-18: a broker never holds a pull for longer than its client waits for the answer */
+static void pull_is_answered_before_its_client_gives_up(void **state)
+{
+    Tern__Wire__PullRequest pull;
+    struct wire_pending pending;
+    (void)state;
+    fill_waiting_pull(&pull, 3, 0, LONG_POLL_MS);
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    int64_t begin = now_ms();
+    wire_start_within(&wire, &request, NULL, 0, 3000, &pending);
+    assert_true(wire_wait(&pending, LONG_POLL_MS));
+    assert_in_range(now_ms() - begin, 1500, 3000);
+    assert_non_null(pending.call->response); /* an answer, not its own time-out */
+    assert_int_equal(pending.call->response->code, CODE(PULL_NOT_FOUND));
+    rpc_call_unref(pending.call);
+}
+
 /* OF-17: no wake-up is lost between the look and the parking */
 static void every_single_message_of_a_ping_pong_wakes_its_pull(void **state)
 {
@@ -509,6 +526,7 @@ int main(void)
         cmocka_unit_test(tags_choose_messages_and_move_the_offset_by_what_was_scanned),
         cmocka_unit_test(waiting_pull_is_woken_by_what_matches_and_by_nothing_else),
         cmocka_unit_test(waiting_pull_is_answered_when_the_time_is_up),
+        cmocka_unit_test(pull_is_answered_before_its_client_gives_up),
         cmocka_unit_test(every_single_message_of_a_ping_pong_wakes_its_pull),
         cmocka_unit_test(sends_are_quick_while_thousands_of_pulls_wait),
         cmocka_unit_test(pulls_above_the_limit_send_the_oldest_home),

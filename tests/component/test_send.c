@@ -128,6 +128,76 @@ static void bad_group_names_are_refused_everywhere(void **state)
     EXPECT_NAME_REFUSED(HEARTBEAT, heartbeat, heartbeat, data.group);
 }
 
+/* Asks the same with each bad name but the empty one, which has a meaning of its own. */
+#define EXPECT_NAME_REFUSED_IF_ANY(KIND, field, body, name)                                        \
+    do {                                                                                           \
+        WIRE_REQUEST(request_, KIND, field, &(body));                                              \
+        for (size_t n_ = 1; n_ < BAD_NAMES; n_++) {                                                \
+            (name) = bad_name(n_);                                                                 \
+            wire_expect(&wire, &request_, NULL, 0, CODE(INVALID_REQUEST), NULL);                   \
+        }                                                                                          \
+    } while (0)
+
+/* SE-02: names within what consumers lock, commit, subscribe to and send back */
+static void bad_names_within_requests_are_refused(void **state)
+{
+    Tern__Wire__MessageQueue queue = TERN__WIRE__MESSAGE_QUEUE__INIT;
+    Tern__Wire__MessageQueue *queues[] = {&queue};
+    Tern__Wire__LockQueuesRequest lock = TERN__WIRE__LOCK_QUEUES_REQUEST__INIT;
+    Tern__Wire__UnlockQueuesRequest unlock = TERN__WIRE__UNLOCK_QUEUES_REQUEST__INIT;
+    Tern__Wire__SendBackRequest back = TERN__WIRE__SEND_BACK_REQUEST__INIT;
+    Tern__Wire__Subscription subscription = TERN__WIRE__SUBSCRIPTION__INIT;
+    Tern__Wire__CheckSubscriptionRequest check = TERN__WIRE__CHECK_SUBSCRIPTION_REQUEST__INIT;
+    Tern__Wire__EndTransactionRequest end = TERN__WIRE__END_TRANSACTION_REQUEST__INIT;
+    Tern__Wire__QueryOffsetRequest query = TERN__WIRE__QUERY_OFFSET_REQUEST__INIT;
+    Tern__Wire__CommitOffset offset = TERN__WIRE__COMMIT_OFFSET__INIT;
+    Tern__Wire__CommitOffset *offsets[] = {&offset};
+    Tern__Wire__CommitOffsetRequest commit = TERN__WIRE__COMMIT_OFFSET_REQUEST__INIT;
+    (void)state;
+    lock.queues = unlock.queues = queues;
+    lock.n_queues = unlock.n_queues = 1;
+    queue.topic = bytes_of_text("T");
+    queue.broker_name = bytes_of_text("broker-a");
+    EXPECT_NAME_REFUSED(LOCK_QUEUES, lock_queues, lock, lock.group);
+    EXPECT_NAME_REFUSED(UNLOCK_QUEUES, unlock_queues, unlock, unlock.group);
+    lock.group = query.group = commit.group = check.group = bytes_of_text("G");
+    EXPECT_NAME_REFUSED(LOCK_QUEUES, lock_queues, lock, queue.topic);
+    EXPECT_NAME_REFUSED(SEND_BACK, send_back, back, back.group);
+    check.subscription = &subscription;
+    EXPECT_NAME_REFUSED(CHECK_SUBSCRIPTION, check_subscription, check, subscription.topic);
+    EXPECT_NAME_REFUSED(END_TRANSACTION, end_transaction, end, end.producer_group);
+    EXPECT_NAME_REFUSED(QUERY_OFFSET, query_offset, query, query.topic);
+    commit.commits = offsets;
+    commit.n_commits = 1;
+    EXPECT_NAME_REFUSED(COMMIT_OFFSET, commit_offset, commit, offset.topic);
+}
+
+/* SE-02: the same of what administrators name */
+static void bad_names_that_administrators_give_are_refused(void **state)
+{
+    Tern__Wire__ConsumeStatsRequest stats = TERN__WIRE__CONSUME_STATS_REQUEST__INIT;
+    Tern__Wire__CloneOffsetsRequest clone = TERN__WIRE__CLONE_OFFSETS_REQUEST__INIT;
+    Tern__Wire__ReadQueueRequest read = TERN__WIRE__READ_QUEUE_REQUEST__INIT;
+    Tern__Wire__UnregisterClientRequest leave = TERN__WIRE__UNREGISTER_CLIENT_REQUEST__INIT;
+    Tern__Wire__ProducerConnectionRequest who = TERN__WIRE__PRODUCER_CONNECTION_REQUEST__INIT;
+    (void)state;
+    read.max_count = 1;
+    EXPECT_NAME_REFUSED_IF_ANY(CONSUME_STATS, consume_stats, stats, stats.group);
+    stats.group = bytes_of_text("G");
+    EXPECT_NAME_REFUSED_IF_ANY(CONSUME_STATS, consume_stats, stats, stats.topic);
+    clone.group = bytes_of_text("G");
+    EXPECT_NAME_REFUSED(CLONE_OFFSETS, clone_offsets, clone, clone.source_group);
+    clone.source_group = bytes_of_text("G");
+    EXPECT_NAME_REFUSED(CLONE_OFFSETS, clone_offsets, clone, clone.group);
+    clone.group = bytes_of_text("H");
+    EXPECT_NAME_REFUSED_IF_ANY(CLONE_OFFSETS, clone_offsets, clone, clone.topic);
+    EXPECT_NAME_REFUSED(READ_QUEUE, read_queue, read, read.topic);
+    EXPECT_NAME_REFUSED_IF_ANY(UNREGISTER_CLIENT, unregister_client, leave, leave.producer_group);
+    leave.producer_group = frame_bytes("", 0);
+    EXPECT_NAME_REFUSED_IF_ANY(UNREGISTER_CLIENT, unregister_client, leave, leave.consumer_group);
+    EXPECT_NAME_REFUSED_IF_ANY(PRODUCER_CONNECTION, producer_connection, who, who.group);
+}
+
 /* SE-02: an id without sense would stand in logs, tables and JSON; a pull may leave it out */
 static void bad_client_ids_are_refused(void **state)
 {
@@ -167,6 +237,10 @@ static void unknown_topic_is_refused_and_not_made(void **state)
         wire_expect(&wire, &single, "x", 1, CODE(TOPIC_NOT_EXIST), "Unknown");
         wire_expect(&wire, &batch, "x", 1, CODE(TOPIC_NOT_EXIST), "Unknown");
     }
+    send.properties = bytes_of_text("TRAN_MSG\001true\002PGROUP\001g\002UNIQ_KEY\001u");
+    wire_expect(&wire, &single, "x", 1, CODE(TOPIC_NOT_EXIST), "Unknown");
+    send.properties = bytes_of_text("DELAY\0013");
+    wire_expect(&wire, &single, "x", 1, CODE(TOPIC_NOT_EXIST), "Unknown");
 }
 
 static void system_topics_take_no_sends(void **state)
@@ -455,6 +529,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_topic_names_are_refused_everywhere),
         cmocka_unit_test(bad_group_names_are_refused_everywhere),
+        cmocka_unit_test(bad_names_within_requests_are_refused),
+        cmocka_unit_test(bad_names_that_administrators_give_are_refused),
         cmocka_unit_test(bad_client_ids_are_refused),
         cmocka_unit_test(unknown_topic_is_refused_and_not_made),
         cmocka_unit_test(system_topics_take_no_sends),

@@ -68,6 +68,7 @@ static void learn_route(struct client_world *world, struct instance *client, con
     route_unref(route);
 }
 
+/* */
 static void same_name_shares_an_instance_and_others_do_not(void **state)
 {
     (void)state;
@@ -93,6 +94,7 @@ static void same_name_shares_an_instance_and_others_do_not(void **state)
     client_world_destroy(world);
 }
 
+/* */
 static void group_joins_an_instance_once(void **state)
 {
     (void)state;

@@ -86,6 +86,7 @@ static void wrong_guess_of_the_address_family_is_mended(void **state)
     client_world_destroy(world);
 }
 
+/* P-1 */
 static void batch_goes_as_one_frame_to_one_queue(void **state)
 {
     (void)state;
@@ -143,6 +144,7 @@ static void batches_that_cannot_be_one_are_refused(void **state)
 
 /* ---- queues and brokers ---- */
 
+/* P-2 */
 static void round_robin_visits_every_queue_alike(void **state)
 {
     (void)state;
@@ -157,6 +159,7 @@ static void round_robin_visits_every_queue_alike(void **state)
     client_world_destroy(world);
 }
 
+/* P-2 */
 static void failed_send_is_retried_at_another_broker_with_the_same_id(void **state)
 {
     (void)state;
@@ -195,6 +198,7 @@ static void refusals_that_repetition_cannot_help_are_not_retried(void **state)
     client_world_destroy(world);
 }
 
+/* P-2 */
 static void dead_broker_is_avoided_until_it_is_up_again(void **state)
 {
     (void)state;

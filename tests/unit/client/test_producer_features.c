@@ -281,6 +281,7 @@ static void retry_rules_are_those_of_the_table(void **state)
     }
 }
 
+/* P-2 */
 static void slow_broker_is_passed_over_with_latency_faults(void **state)
 {
     (void)state;

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "sending.h"
 
+/* P-1 */
 static void asynchronous_sends_are_limited(void **state)
 {
     (void)state;

@@ -154,6 +154,7 @@ static size_t pick_beyond(void *arg, const struct tern_message *m, const struct 
     return count;
 }
 
+/* P-1 */
 static void selector_chooses_among_sorted_queues(void **state)
 {
     (void)state;

@@ -283,7 +283,7 @@ static void tags_are_compared_by_text_and_filtered_ones_count_as_done(void **sta
     rig_destroy(&rig);
 }
 
-/* OF-14 */
+/* R-10, OF-14 */
 static void progress_passes_what_never_matches(void **state)
 {
     (void)state;
@@ -347,6 +347,7 @@ static void nothing_new_at_once_again_and_again_slows_down(void **state)
 _Static_assert(PULL_SUSPEND_MS < PULL_TIMEOUT_MS && SLAVE_SUSPEND_MS < PULL_TIMEOUT_MS,
                "a long poll would be taken for a failure");
 
+/* */
 static void a_pull_that_waits_its_whole_time_is_no_failure(void **state)
 {
     (void)state;
@@ -361,7 +362,7 @@ static void a_pull_that_waits_its_whole_time_is_no_failure(void **state)
 
 /* ---- offsets outside the queue ---- */
 
-/* OF-01 */
+/* R-10, OF-01 */
 static void an_offset_beyond_the_end_is_corrected_and_committed(void **state)
 {
     (void)state;
@@ -759,6 +760,7 @@ static void shutdown_ends_although_no_broker_answers(void **state)
     rig_destroy(&rig);
 }
 
+/* */
 static void wrong_calls_name_the_state(void **state)
 {
     (void)state;
