@@ -91,9 +91,9 @@ void handle_query_offset(struct broker *broker, struct rpc_request *request)
     struct tern_error err = {.text = ""};
     struct topic_config config;
     struct offset_version held = {0, 0};
-    const char *group;
-    const char *topic;
-    struct group_view view;
+    const char *group = NULL;
+    const char *topic = NULL;
+    struct group_view view = {.cohort = 0};
     enum tern_code code = take_group(request, &wanted->group, &group, &err);
     if (!code)
         code = take_view(broker, request, group, &view, &err);

@@ -47,7 +47,7 @@ static void expire_batch(struct push_worker *worker, int64_t before_ns)
 {
     struct tern_push_consumer *consumer = worker->consumer;
     struct push_queue *queue = NULL;
-    struct tern_message *messages[BATCH_MAX];
+    struct tern_message *messages[BATCH_MAX] = {NULL};
     uint32_t count = take_batch(worker, before_ns, &queue, messages);
     if (!queue)
         return;
