@@ -105,13 +105,23 @@ static struct verify_stream *next_ready(struct verify *verify, size_t *cursor, i
     return NULL;
 }
 
-/* The first ^C ends the sending phase: what was sent is checked all the same. A second one kills.
+/*
+ * The first ^C ends the sending phase: what was sent is checked all the same. Another one a second
+ * later kills; sooner it is the same, which a process group may be told twice.
  */
 static volatile sig_atomic_t interrupted;
+static time_t interrupted_at; /* the handler's */
 
 static void on_interrupt(int signal_number)
 {
-    (void)signal_number;
+    struct timespec now = {.tv_sec = 0};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (interrupted && now.tv_sec > interrupted_at + 1) {
+        signal(signal_number, SIG_DFL);
+        raise(signal_number);
+    }
+    if (!interrupted)
+        interrupted_at = now.tv_sec;
     interrupted = 1;
 }
 
@@ -181,7 +191,7 @@ static void run_phase(struct sending *sending)
 
 void verify_phase_begin(struct verify *verify)
 {
-    struct sigaction on_sigint = {.sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction on_sigint = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     double seconds = verify->options->seconds;
     ENSURE(sigaction(SIGINT, &on_sigint, NULL) == 0);
     pthread_mutex_lock(&verify->lock);

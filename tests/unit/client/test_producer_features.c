@@ -111,7 +111,7 @@ static void many_messages_go_in_parts_that_fit(void **state)
     for (int i = 0; i < 50; i++) {
         char body[200];
         memset(body, 'x', sizeof body);
-        snprintf(body + 190, 10, "%d", i);
+        snprintf(body + 188, 12, "%d", i);
         messages[i] = message("T", body);
     }
     assert_int_equal(tern_message_set_delay_level(messages[20], 2), TERN_OK);
