@@ -128,6 +128,8 @@ static void on_heard(void *arg, const struct ha_member *member, bool has_cut, in
         lock_acquire(&ha->lock);
         ha->alone_since_ns = clock_mono_ns(ha->env.clock);
         lock_release(&ha->lock);
+        replica_master_takes(ha->replica);
+        ha->options.on_acknowledged(ha->options.arg);
     }
 }
 

@@ -209,6 +209,11 @@ void replica_end(struct replica *replica, uint64_t generation, int64_t delay_ms,
     if (mine) {
         answer = abandon(replica);
         memcpy(replica->text, cause, sizeof replica->text);
+        if (code != TERN_SYSTEM_BUSY && replica->taken_ns &&
+            replica->greet_ns > replica->taken_ns) {
+            replica->taken_ns = 0;
+            replica->promises_anew = true;
+        }
         set_event(replica, take && code == TERN_STATE ? REPLICA_DETACHED : REPLICA_LOST);
         if (take) {
             replica->phase = REPLICA_IDLE;
@@ -303,8 +308,9 @@ static void tell_alone(struct replica *replica)
 {
     struct store_positions at;
     lock_acquire(&replica->lock);
-    bool told = replica->alone;
+    bool told = replica->alone && !replica->promises_anew;
     replica->alone = true;
+    replica->promises_anew = false;
     lock_release(&replica->lock);
     if (told)
         return;
@@ -435,6 +441,13 @@ bool replica_readable(struct replica *replica, char *text, size_t size)
     return readable;
 }
 
+void replica_master_takes(struct replica *replica)
+{
+    lock_acquire(&replica->lock);
+    replica->taken_ns = clock_mono_ns(replica->env->clock);
+    lock_release(&replica->lock);
+}
+
 void replica_acknowledged(struct replica *replica, int64_t *confirmed, bool *settled,
                           uint64_t *progress_seen)
 {
@@ -443,7 +456,8 @@ void replica_acknowledged(struct replica *replica, int64_t *confirmed, bool *set
     lock_acquire(&replica->lock);
     *settled = !replica->alone;
     *confirmed = replica->alone ? at.whole : replica->confirmed;
-    *progress_seen = replica->alone ? UINT64_MAX : replica->given.progress;
+    bool decides = replica->alone && !replica->taken_ns;
+    *progress_seen = decides ? UINT64_MAX : replica->given.progress;
     lock_release(&replica->lock);
 }
 

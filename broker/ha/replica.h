@@ -73,6 +73,11 @@ bool replica_readable(struct replica *replica, char *text, size_t size);
 /* Whether the log here holds nothing that the master's had lost by its epoch of this number: it was
  * settled with that one or a later, or has bytes of it. @thread any */
 bool replica_agrees_with(struct replica *replica, uint64_t number);
+/*
+ * The master is recovering and takes our progress: what is made here from now on is promised by
+ * nobody until it has that, too, or is found to be gone again. @thread any
+ */
+void replica_master_takes(struct replica *replica);
 /* What on_confirmed and on_progress_seen tell, as it is now, all of one moment. */
 void replica_acknowledged(struct replica *replica, int64_t *confirmed, bool *settled,
                           uint64_t *progress_seen);

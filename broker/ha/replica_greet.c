@@ -67,6 +67,7 @@ static uint64_t begin(struct replica *replica)
 {
     lock_acquire(&replica->lock);
     replica->greeted = replica->target;
+    replica->greet_ns = clock_mono_ns(replica->env->clock);
     uint64_t generation = ++replica->generation;
     replica->phase = REPLICA_GREETING;
     lock_release(&replica->lock);
@@ -279,6 +280,8 @@ static void attach(struct replica *replica, const Tern__Wire__HaHandshakeRespons
         replica->told_flushed = replica->told_dispatched = 0;
         replica->stuck_ns = 0;
         replica->alone &= recover;
+        if (!recover)
+            replica->taken_ns = 0;
         replica->unfit = false;
         replica->source = replica->incoming;
         replica->source_known = true;

@@ -119,6 +119,9 @@ struct replica {
     struct ha_epoch last; /* our last epoch; number 0: none */
     int64_t told_flushed, told_dispatched;
     bool alone;          /* the owner knows that there is no source */
+    int64_t taken_ns;    /* a master that recovers asked for our progress then; 0: none does */
+    int64_t greet_ns;    /* the last attempt to reach a source began */
+    bool promises_anew;  /* it is gone again: to be told */
     int64_t confirmed;   /* as told last while there was one */
     bool confirmed_told; /* in this session */
     bool fetch_out;      /* a fetch is under way */

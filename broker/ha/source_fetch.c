@@ -166,6 +166,7 @@ static void answer(struct source *source, struct fetch *fetch, const struct look
         return;
     }
     session->fetching = false;
+    session->answered_ns = now_ns;
     session->sent = fetch->from + (int64_t)looked->got;
     /* Under written visibility whatever the member has may be seen there: no news will follow. */
     bool all = !source->ha->confirmed_visibility;
@@ -328,8 +329,9 @@ static void take_claim(struct session *session, const Tern__Wire__HaFetchRequest
                                          .readable = at->readable};
     if (session->progress_seen < seen)
         session->progress_seen = seen;
+    /* The fetch itself may have lain in a socket for long: it follows our answer. */
     if (in->gave_progress)
-        session->gave_ns = fetch->request->received_ns;
+        session->gave_ns = session->answered_ns ? session->answered_ns : session->since_ns;
     if (session->tables_ns && same_held(&session->tables_held, &fetch->held))
         fetch->tables_again_ns = session->tables_ns + ms_to_ns(SOURCE_TABLES_AGAIN_MS);
 }

@@ -75,7 +75,8 @@ struct session {
     bool fetching;          /* a fetch is not answered yet */
     bool reporting;
     struct fetch *parked;
-    int64_t gave_ns; /* its last fetch that said so: we have all progress made there */
+    int64_t answered_ns; /* its last fetch; 0: none yet */
+    int64_t gave_ns;     /* we had all progress made there when it had our answer of then */
     int64_t told_confirmed;
     struct ha_held tables_held; /* what it held when tables were sent last */
     int64_t tables_ns;          /* when; 0: never */

@@ -70,6 +70,27 @@ static void stored_is_the_maximum_of_a_version(void **state)
     world_end(&world);
 }
 
+/* H-5. A recovering master has taken its slave's progress, and the slave does not
+ * follow yet: what is committed there is promised when the master has it, too. */
+static void progress_made_while_the_master_recovers_is_promised_by_both(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 20; seed < 26; seed++) {
+        begin(seed, ROLE_SYNC_MASTER);
+        world_put_some(&world, 0, 50);
+        commit(world.master, 10, NO_VERSION);
+        node_kill(world.master);
+        commit(world.slave, 20, NO_VERSION);
+        struct offset_version version = held_at(world.slave, 0).version;
+        node_start(world.master);
+        assert_true(world_await(&world, world_is_open, 20000));
+        enum tern_code code = world_commit(&world, world.slave, WORLD_GROUP, 0, 30, version);
+        if (code == TERN_OK)
+            assert_true(held_at(world.master, 0).offset >= 30);
+        world_end(&world);
+    }
+}
+
 /* After a reset a pull with the older version gets (version, offset) and no messages, a commit with
  * it is refused, at the master and at its slave. */
 static void older_versions_are_told_and_refused(void **state)
@@ -401,6 +422,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stored_is_the_maximum_of_a_version),
+        cmocka_unit_test(progress_made_while_the_master_recovers_is_promised_by_both),
         cmocka_unit_test(older_versions_are_told_and_refused),
         cmocka_unit_test(consumer_adopts_a_reset_with_its_offset),
         cmocka_unit_test(resets_only_on_a_writable_master),
