@@ -31,10 +31,11 @@ export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}
 [ ! -f "$TERNMQ_SOURCE/tests/tsan.supp" ] || TSAN_OPTIONS+=:suppressions=$TERNMQ_SOURCE/tests/tsan.supp
 
+jobs=$(($(nproc) + 1)) # many tests wait more than they work
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 status=0
-ctest --test-dir "$TERNMQ_SOURCE/build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" \
+ctest --test-dir "$TERNMQ_SOURCE/build/$preset" --output-on-failure --no-tests=error -j "$jobs" \
     --output-junit "$report" "${select[@]}" || status=$?
 
 # The report spreads the attributes of <testsuite> over several lines.
