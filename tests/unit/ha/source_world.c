@@ -293,6 +293,7 @@ struct fake_ask *slave_fetch_with(struct source_world *w, struct slave *slave, u
     ask->fetch.suspend_timeout_ms = suspend_ms;
     ask->fetch.position = &ask->position;
     ask->fetch.held = &ask->held;
+    ask->fetch.gave_progress = slave->gave;
     ask->header.body_case = TERN__WIRE__REQUEST__BODY_HA_FETCH;
     ask->header.ha_fetch = &ask->fetch;
     source_fetch(w->source, &ask->pub);

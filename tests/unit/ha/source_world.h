@@ -66,6 +66,7 @@ struct slave {
     uint64_t session; /* 0: none */
     int64_t appended, flushed, dispatched;
     bool readable;
+    bool gave; /* it says that we have all progress made there */
     struct ha_held held;
 };
 

@@ -436,6 +436,35 @@ static void without_memory_for_tables_no_bytes_go_out_either(void **state)
     assert_int_equal(slave_take(&w, &s, ask), 0);
 }
 
+/* ---- progress made at a slave ---- */
+
+/* A fetch may have been sent before the master stood still, and be read after it. */
+static void a_fetch_says_nothing_of_progress_made_after_the_answer_it_follows(void **state)
+{
+    (void)state;
+    s.gave = true;
+    slave_take(&w, &s, slave_fetch(&w, &s));
+    world_pass_ms(&w, 3000);
+    int64_t since_ns = clock_mono_ns(w.sim.env.clock);
+    world_pass_ms(&w, 1);
+    slave_take(&w, &s, slave_fetch(&w, &s));
+    assert_int_equal(source_gave(w.source, since_ns), 0);
+    struct fake_ask *ask = slave_catch_up(&w, &s);
+    assert_int_equal(source_gave(w.source, since_ns), 1);
+    world_append(&w, 1);
+    slave_take(&w, &s, ask);
+}
+
+static void a_slave_that_has_not_given_all_is_not_counted(void **state)
+{
+    (void)state;
+    int64_t since_ns = clock_mono_ns(w.sim.env.clock);
+    world_pass_ms(&w, 1);
+    slave_take(&w, &s, slave_fetch(&w, &s));
+    slave_take(&w, &s, slave_fetch(&w, &s));
+    assert_int_equal(source_gave(w.source, since_ns), 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -466,6 +495,8 @@ int main(void)
         T(an_append_does_not_wait_for_progress),
         T(a_slave_that_does_not_take_the_tables_is_not_flooded),
         T(without_memory_for_tables_no_bytes_go_out_either),
+        T(a_fetch_says_nothing_of_progress_made_after_the_answer_it_follows),
+        T(a_slave_that_has_not_given_all_is_not_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
