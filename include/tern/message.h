@@ -54,8 +54,9 @@ TERN_API void tern_message_set_flag(struct tern_message *message, int32_t flag);
  * at its broker, durably (docs/delay.md); tern_producer_cancel() takes it back. Delayed messages
  * travel alone: not in batches. TERN_INVALID on a received message.
  *
- * Level: RocketMQ's, 0 none, 1…18 for 1s … 2h as the broker's messageDelayLevel has them;
- * TERN_INVALID outside 0…18.
+ * Level: RocketMQ's, 0 none, n the n-th of the broker's messageDelayLevel (1…18 for 1s … 2h unless
+ * that was changed; it has 64 at most). One above the broker's last counts as its last, as in
+ * RocketMQ. TERN_INVALID outside 0…64.
  */
 TERN_API enum tern_code tern_message_set_delay_level(struct tern_message *message, int level);
 /* At a time, ms since 1970 by the broker's clock (RocketMQ: setDeliverTimeMs); 0: no delay. A time

@@ -26,8 +26,8 @@
 
 enum {
     FIRST_PROPS_BYTES = 64 + PROPS_SLACK_BYTES,
-    DELAY_LEVEL_MAX = 18,
-    BODY_MAX = 1 << 30 /* far above every broker's limit */
+    DELAY_LEVEL_MAX = 64, /* what a broker's messageDelayLevel can have */
+    BODY_MAX = 1 << 30    /* far above every broker's limit */
 };
 
 #define WAIT_MARK                                                                                  \

@@ -199,7 +199,7 @@ static void the_tools_delay_and_cancel(void **state)
     char *place = value_of(sent, "offsetMsgId");
     char *id = value_of(sent, "msgId");
     free(MQADMIN(&cluster, 0, "sendMessage", "-t", "T", "-p", "comes", "--delay-level", "1"));
-    static const char *const wrong[] = {"-1", "19", "1x", ""};
+    static const char *const wrong[] = {"-1", "65", "1x", ""};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         free(MQADMIN(&cluster, 2, "sendMessage", "-t", "T", "-p", "never", "--delay-level",
                      wrong[i]));

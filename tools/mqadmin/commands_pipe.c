@@ -13,7 +13,7 @@ const struct command pipe_commands[] = {
                  {'c', "tags", "TAG", false, "the tag"},
                  {'k', "keys", "KEYS", false, "keys, separated by spaces"},
                  {0, "property", "NAME=VALUE", false, "a property; may be repeated"},
-                 {0, "delay-level", "N", false, "deliver after this delay level, 1..18; 0: now"},
+                 {0, "delay-level", "N", false, "deliver after this delay level, 1..64; 0: now"},
                  {0, "deliver-at", "MS", false,
                   "deliver at this time, ms since 1970; a past one: now"},
                  {'b', "brokerName", "NAME", false, "to this broker set, with -i"},

@@ -19,7 +19,7 @@ enum { SEND_TIMEOUT_MS = 5000 };
 static int read_delay(struct sender *sender)
 {
     struct invocation *invocation = sender->invocation;
-    if (!option_number(invocation, "delay-level", 0, 18, 0, &sender->delay_level) ||
+    if (!option_number(invocation, "delay-level", 0, 64, 0, &sender->delay_level) ||
         !option_number(invocation, "deliver-at", 0, INT64_MAX / 2, 0, &sender->deliver_at_ms))
         return EXIT_USAGE;
     if (sender->delay_level && sender->deliver_at_ms)

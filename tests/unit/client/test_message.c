@@ -161,7 +161,10 @@ static void bad_properties_are_refused_and_change_nothing(void **state)
     assert_int_equal(tern_message_set_keys(m, "a\x01"
                                               "b"),
                      TERN_INVALID);
-    assert_int_equal(tern_message_set_delay_level(m, 19), TERN_INVALID);
+    assert_int_equal(tern_message_set_delay_level(m, 65), TERN_INVALID);
+    assert_int_equal(tern_message_set_delay_level(m, 64), TERN_OK); /* a ladder of the broker's */
+    assert_int_equal(tern_message_delay_level(m), 64);
+    assert_int_equal(tern_message_set_delay_level(m, 0), TERN_OK);
     assert_int_equal(tern_message_set_delay_level(m, -1), TERN_INVALID);
     size_t len;
     assert_memory_equal(message_props(m, &len), "name\x01value", 10);
