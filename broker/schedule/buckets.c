@@ -105,11 +105,23 @@ struct bucket *buckets_find(struct buckets *buckets, int64_t id)
     return row && row->id == id ? row : NULL;
 }
 
+static int64_t pending_of(const struct bucket *row)
+{
+    return (int64_t)row->adds - row->dones;
+}
+
+/* The row becomes another one of the same id. */
+static void replace(struct buckets *buckets, struct bucket *row, const struct bucket *with)
+{
+    buckets->pending += pending_of(with) - pending_of(row);
+    *row = *with;
+}
+
 enum tern_code buckets_put_row(struct buckets *buckets, const struct bucket *row)
 {
     uint32_t at = lower_bound(buckets, row->id);
     if (at < buckets->count && buckets->rows[at].id == row->id) {
-        buckets->rows[at] = *row;
+        replace(buckets, &buckets->rows[at], row);
         return TERN_OK;
     }
     if (buckets->count == BUCKETS_MAX)
@@ -126,6 +138,7 @@ enum tern_code buckets_put_row(struct buckets *buckets, const struct bucket *row
             (buckets->count - at) * sizeof *buckets->rows);
     buckets->rows[at] = *row;
     buckets->count++;
+    buckets->pending += pending_of(row);
     return TERN_OK;
 }
 
@@ -134,6 +147,7 @@ void buckets_drop_row(struct buckets *buckets, int64_t id)
     uint32_t at = lower_bound(buckets, id);
     if (at == buckets->count || buckets->rows[at].id != id)
         return;
+    buckets->pending -= pending_of(&buckets->rows[at]);
     buckets->count--;
     memmove(buckets->rows + at, buckets->rows + at + 1,
             (buckets->count - at) * sizeof *buckets->rows);
@@ -184,13 +198,15 @@ static enum tern_code write_run(struct buckets *buckets, struct bucket *row,
     if (code)
         error_set_errno(err, code, errno, "%s: cannot write", path);
     file_close(file);
+    struct bucket now = *row;
     for (uint32_t i = 0; !code && i < count; i++) {
-        row->adds += !places[i].item.done;
-        row->dones += places[i].item.done;
-        row->last_phys = places[i].item.phys_off;
+        now.adds += !places[i].item.done;
+        now.dones += places[i].item.done;
+        now.last_phys = places[i].item.phys_off;
     }
-    row->dirty = true;
-    row->leaving = false;
+    now.dirty = true;
+    now.leaving = false;
+    replace(buckets, row, &now);
     return code;
 }
 
@@ -254,7 +270,7 @@ enum tern_code buckets_append(struct buckets *buckets, const struct delay_event 
     for (uint32_t i = 0; code && i < touched; i++) {
         struct bucket *row = buckets_find(buckets, buckets->before[i].id);
         if (row)
-            *row = buckets->before[i];
+            replace(buckets, row, &buckets->before[i]);
         if (row && items_of(row) == 0)
             buckets_drop_row(buckets, row->id);
     }
@@ -263,48 +279,79 @@ enum tern_code buckets_append(struct buckets *buckets, const struct delay_event 
     return code;
 }
 
-enum tern_code bucket_read(struct buckets *buckets, const struct bucket *bucket, uint32_t first,
-                           uint32_t count, struct bucket_item *out, struct tern_error *err)
+/* Reads the bytes of some items into the work space; what the file does not have is zeros. */
+static enum tern_code read_bytes(struct buckets *buckets, int64_t id, uint32_t first,
+                                 uint32_t count, struct tern_error *err)
 {
     char path[FS_PATH_BYTES];
     struct file *file = NULL;
     size_t got = 0;
-    ENSURE(count <= BUCKET_READ_MAX && count <= WRITE_ITEMS);
-    bucket_path(buckets, bucket->id, path);
+    size_t size = (size_t)count * BUCKET_ITEM_BYTES;
+    bucket_path(buckets, id, path);
     enum tern_code code = fs_open(buckets->env->fs, path, FS_READ, &file);
     if (!code)
-        code = file_pread(file, buckets->bytes, (size_t)count * BUCKET_ITEM_BYTES,
-                          (int64_t)first * BUCKET_ITEM_BYTES, &got);
+        code = file_pread(file, buckets->bytes, size, (int64_t)first * BUCKET_ITEM_BYTES, &got);
     file_close(file);
     if (code && code != TERN_NOT_FOUND)
         return error_set_errno(err, code, errno, "%s: cannot read", path);
-    for (uint32_t i = 0; i < count; i++)
-        if ((i + 1) * (size_t)BUCKET_ITEM_BYTES > got ||
-            !decode(buckets->bytes + (size_t)i * BUCKET_ITEM_BYTES, bucket->id, &out[i]))
-            return error_set(err, TERN_CORRUPT, "%s: item %" PRIu32 " is damaged", path, first + i);
+    memset(buckets->bytes + got, 0, size - got);
     return TERN_OK;
 }
 
-/* Items of the row's tail that are to go. */
-static enum tern_code cut_row(struct buckets *buckets, struct bucket *row, int64_t phys_off,
-                              struct tern_error *err)
+static enum tern_code take_item(const struct buckets *buckets, int64_t id, uint32_t first,
+                                uint32_t at, struct bucket_item *out, struct tern_error *err)
 {
-    struct bucket_item item;
-    enum tern_code code = TERN_OK;
-    while (!code && row->last_phys >= phys_off && items_of(row) > 0) {
-        code = bucket_read(buckets, row, items_of(row) - 1, 1, &item, err);
+    char path[FS_PATH_BYTES];
+    if (decode(buckets->bytes + (size_t)at * BUCKET_ITEM_BYTES, id, out))
+        return TERN_OK;
+    bucket_path(buckets, id, path);
+    return error_set(err, TERN_CORRUPT, "%s: item %" PRIu32 " is damaged", path, first + at);
+}
+
+enum tern_code bucket_read(struct buckets *buckets, const struct bucket *bucket, uint32_t first,
+                           uint32_t count, struct bucket_item *out, struct tern_error *err)
+{
+    ENSURE(count <= BUCKET_READ_MAX && count <= WRITE_ITEMS);
+    enum tern_code code = read_bytes(buckets, bucket->id, first, count, err);
+    for (uint32_t i = 0; !code && i < count; i++)
+        code = take_item(buckets, bucket->id, first, i, &out[i], err);
+    return code;
+}
+
+/* Takes items from the row's end while their records are to go, WRITE_ITEMS at most. */
+static enum tern_code cut_tail(struct buckets *buckets, struct bucket *row, int64_t phys_off,
+                               struct tern_error *err)
+{
+    uint32_t end = items_of(row);
+    uint32_t count = end < WRITE_ITEMS ? end : WRITE_ITEMS;
+    enum tern_code code = read_bytes(buckets, row->id, end - count, count, err);
+    for (uint32_t i = count; !code && i > 0 && row->last_phys >= phys_off; i--) {
+        struct bucket_item item;
+        code = take_item(buckets, row->id, end - count, i - 1, &item, err);
         if (code)
             break;
         row->last_phys = item.phys_off;
-        if (item.phys_off < phys_off)
-            break;
-        row->adds -= !item.done;
-        row->dones -= item.done;
+        if (item.phys_off >= phys_off) {
+            row->adds -= !item.done;
+            row->dones -= item.done;
+        }
     }
-    if (items_of(row) == 0)
-        row->last_phys = -1;
-    row->dirty = true;
-    row->leaving = false;
+    return code;
+}
+
+/* Items of the row's tail that are to go; a file is opened once for WRITE_ITEMS of them. */
+static enum tern_code cut_row(struct buckets *buckets, struct bucket *row, int64_t phys_off,
+                              struct tern_error *err)
+{
+    struct bucket now = *row;
+    enum tern_code code = TERN_OK;
+    while (!code && now.last_phys >= phys_off && items_of(&now) > 0)
+        code = cut_tail(buckets, &now, phys_off, err);
+    if (items_of(&now) == 0)
+        now.last_phys = -1;
+    now.dirty = true;
+    now.leaving = false;
+    replace(buckets, row, &now);
     return code;
 }
 
@@ -382,6 +429,7 @@ enum tern_code buckets_settle(struct buckets *buckets, struct tern_error *err)
 enum tern_code buckets_clear(struct buckets *buckets, struct tern_error *err)
 {
     buckets->count = 0;
+    buckets->pending = 0;
     buckets->first_off = INT64_MAX;
     buckets->last_phys = -1;
     return sweep(buckets, true, err);

@@ -43,6 +43,7 @@ struct buckets {
     char dir[FS_PATH_BYTES];
     struct bucket *rows; /* by id */
     uint32_t count, cap;
+    int64_t pending;   /* sum of adds - dones of all rows: what waits */
     int64_t first_off; /* lowest queue offset that waits or waited in the files; INT64_MAX: none */
     int64_t last_phys; /* events up to this record's are in the files; -1: none */
     struct place *places;  /* work space of append: BUCKET_EVENTS_MAX × 2 */

@@ -130,6 +130,7 @@ static int64_t behind_ms(const struct schedule *s, int64_t now_ms)
 static void publish(struct schedule *s)
 {
     struct schedule_status now = {.state = s->state,
+                                  .timer_pending = s->buckets.pending,
                                   .timer_files = s->buckets.count,
                                   .window = s->window.count,
                                   .behind_ms = behind_ms(s, clock_wall_ms(s->broker->env.clock)),
@@ -143,8 +144,6 @@ static void publish(struct schedule *s)
                                   .expired = s->expired,
                                   .cancelled = s->cancelled,
                                   .rebuilt = s->rebuilt};
-    for (uint32_t i = 0; i < s->buckets.count; i++)
-        now.timer_pending += (int64_t)s->buckets.rows[i].adds - s->buckets.rows[i].dones;
     memcpy(now.level_done, s->levels.base, sizeof now.level_done);
     lock_acquire(&s->lock);
     now.lagging = s->lagging;

@@ -4,6 +4,8 @@
  */
 #include "tests/unit/broker/broker_unit.h"
 
+#include <errno.h>
+
 #include "base/names.h"
 #include "base/props.h"
 #include "broker/schedule/bucket_loader.h"
@@ -310,13 +312,43 @@ static void a_cut_takes_items_back(void **state)
         struct delay_event event = ends(5 * BUCKET_MS + i * 10, i, 1000 + i);
         assert_ok(buckets_append(&buckets, &event, 1, &err));
     }
+    uint64_t opened = sim_fs_calls(sim.fs, SIM_FS_OPEN);
     assert_ok(buckets_cut(&buckets, 1040, &err));
+    assert_int_equal(sim_fs_calls(sim.fs, SIM_FS_OPEN) - opened, 1); /* not for each item */
+    assert_int_equal(buckets.pending, 60);
     assert_int_equal(load(1000, ANY, &upto), 60);
     assert_ok(buckets_cut(&buckets, 150, &err));
     assert_int_equal(load(1000, ANY, &upto), 50);
     struct delay_event event = adds(5 * BUCKET_MS, 777, 160); /* another record there now */
     assert_ok(buckets_append(&buckets, &event, 1, &err));
     assert_int_equal(load(1000, ANY, &upto), 51);
+    assert_int_equal(buckets.pending, 51);
+}
+
+/* The sum that is shown follows every way in which rows change. */
+static void what_waits_is_counted_as_it_changes(void **state)
+{
+    (void)state;
+    const struct sim_fs_fault full = {SIM_FS_PWRITEV, ".bucket", 2, ENOSPC, false};
+    struct delay_event two[2] = {adds(8 * BUCKET_MS, 900, 5000), adds(9 * BUCKET_MS, 901, 5001)};
+    fill(10000); /* longer than what is read at a time */
+    assert_int_equal(buckets.pending, 10000);
+    assert_ok(buckets_cut(&buckets, 110, &err));
+    assert_int_equal(buckets.pending, 10);
+    assert_int_equal(buckets_find(&buckets, 5)->last_phys, 109);
+    sim_fs_fail(sim.fs, &full);
+    assert_int_not_equal(buckets_append(&buckets, two, 2, &err), TERN_OK);
+    sim_fs_fail_clear(sim.fs);
+    assert_int_equal(buckets.pending, 10);
+    assert_ok(buckets_append(&buckets, two, 2, &err));
+    assert_int_equal(buckets.pending, 12);
+    buckets_drop_row(&buckets, 8);
+    assert_int_equal(buckets.pending, 11);
+    const struct bucket row = {.id = 9, .adds = 7, .dones = 3, .last_phys = 5001};
+    assert_ok(buckets_put_row(&buckets, &row));
+    assert_int_equal(buckets.pending, 14);
+    assert_ok(buckets_clear(&buckets, &err));
+    assert_int_equal(buckets.pending, 0);
 }
 
 static void damaged_items_are_found(void **state)
@@ -465,6 +497,7 @@ int main(void)
         WITH_FILES(items_of_known_records_are_not_written_again),
         WITH_FILES(the_end_of_what_never_waited_here_is_not_noted),
         WITH_FILES(a_cut_takes_items_back),
+        WITH_FILES(what_waits_is_counted_as_it_changes),
         WITH_FILES(damaged_items_are_found),
         WITH_FILES(a_checkpoint_comes_back_as_it_was),
         WITH_FILES(a_damaged_checkpoint_is_refused_as_a_whole),
