@@ -24,13 +24,21 @@
 
 enum { CANCELS_A_STEP = 16, LOOK_AGAIN_MS = 2 };
 
+/* Nobody delivers here, so nobody can say that something will not be. */
+static void refuse(const struct schedule *s, struct rpc_request *request)
+{
+    rpc_reply_error(request, TERN_SERVICE_NOT_AVAILABLE,
+                    "broker %s does not deliver delayed messages now (a slave, stopping, or not "
+                    "open yet), the message waits on: ask the master, or cancel it again",
+                    s->broker->config.broker_name);
+}
+
 void schedule_cancel(struct schedule *s, struct rpc_request *request)
 {
-    bool full = false;
     lock_acquire(&s->lock);
-    if (!s->task || s->cancel_count == CANCEL_QUEUE_MAX) {
-        full = true;
-    } else {
+    bool stopped = !s->task;
+    bool full = s->cancel_count == CANCEL_QUEUE_MAX;
+    if (!stopped && !full) {
         request->next = NULL;
         if (s->cancels_last)
             s->cancels_last->next = request;
@@ -41,8 +49,12 @@ void schedule_cancel(struct schedule *s, struct rpc_request *request)
         task_wake(s->task);
     }
     lock_release(&s->lock);
-    if (full)
-        rpc_reply_error(request, TERN_SYSTEM_BUSY, "%d cancellations wait on broker %s: try again",
+    if (stopped)
+        refuse(s, request);
+    else if (full)
+        rpc_reply_error(request, TERN_SYSTEM_BUSY,
+                        "%d cancellations wait on broker %s, which is the most: the message waits "
+                        "on; cancel it again",
                         CANCEL_QUEUE_MAX, s->broker->config.broker_name);
 }
 
@@ -166,9 +178,12 @@ static bool find_rolled(struct schedule *s, const ProtobufCBinaryData *id, struc
     return store_query(s->broker->store, &query, &info) == TERN_OK && newest->found;
 }
 
-static void not_found(struct rpc_request *request, const char *why)
+static void not_found(const struct schedule *s, struct rpc_request *request, const char *why)
 {
-    rpc_reply_error(request, TERN_QUERY_NOT_FOUND, "no delayed message waits there: %s", why);
+    const Tern__Wire__CancelDelayedRequest *wanted = request->header->cancel_delayed;
+    rpc_reply_error(request, TERN_QUERY_NOT_FOUND,
+                    "no delayed message waits at position %" PRId64 " of broker %s: %s",
+                    wanted->physical_offset, s->broker->config.broker_name, why);
 }
 
 /* What is named, if it waits; else the request was answered. */
@@ -184,12 +199,17 @@ static bool find(struct schedule *s, struct rpc_request *request, struct waiting
     bool named = !code && has_key(&record, &wanted->message_id) && name_of(&record, waiting);
     *phys_off = wanted->physical_offset;
     if (code && code != TERN_NOT_FOUND) {
-        rpc_reply_error(request, code, "position %" PRId64 " cannot be read",
-                        wanted->physical_offset);
+        rpc_reply_error(request, code,
+                        "position %" PRId64 " of broker %s cannot be read (%s): the message waits "
+                        "on; cancel it again",
+                        wanted->physical_offset, s->broker->config.broker_name,
+                        tern_code_text(code));
         return false;
     }
     if (!code && !named) {
-        not_found(request, "another message is at that position");
+        not_found(s, request,
+                  "another message is there; cancel with the offset id and the message id that the "
+                  "send returned");
         return false;
     }
     if (named) {
@@ -205,7 +225,9 @@ static bool find(struct schedule *s, struct rpc_request *request, struct waiting
         code = waits(s, waiting, &yes, &err);
     }
     if (!yes)
-        not_found(request, "it was delivered or cancelled, or is just being delivered");
+        not_found(s, request,
+                  "it was delivered or cancelled before, or is being delivered now; mqadmin why "
+                  "tells which");
     return yes;
 }
 
@@ -220,16 +242,19 @@ static bool begin(struct schedule *s, struct rpc_request *request, int64_t now_n
         store_positions(s->broker->store, &at);
         if (wanted->physical_offset < at.appended && now_ns < request->deadline_ns)
             return false;
-        not_found(request, "the log does not reach there");
+        not_found(s, request,
+                  "its log does not reach there; ask the broker that answered the send, or the "
+                  "master that took its place");
         return true;
     }
     if (!find(s, request, &waiting, &phys_off))
         return true;
     if (!waiting.timer && s->levels.count >= LEVEL_MARKS_MAX) {
         rpc_reply_error(request, TERN_LIMIT,
-                        "%d cancelled messages wait in the levels, which is the most: try again "
-                        "when some would have been due",
-                        LEVEL_MARKS_MAX);
+                        "%d cancelled messages of the delay levels wait for their time on broker "
+                        "%s, which is the most: this one waits on; cancel it again when some would "
+                        "have been due",
+                        LEVEL_MARKS_MAX, s->broker->config.broker_name);
         return true;
     }
     struct flight *flight = flight_take(s, ACTION_CANCEL, &waiting, phys_off);
@@ -245,6 +270,26 @@ static bool begin(struct schedule *s, struct rpc_request *request, int64_t now_n
     return true;
 }
 
+static void answer_failure(const struct schedule *s, struct rpc_request *request,
+                           enum tern_code code, bool stored)
+{
+    const char *broker = s->broker->config.broker_name;
+    char text[256] = "";
+    if (stored) {
+        rpc_reply_error(
+            request, code,
+            "cancelled on broker %s, which does not know yet whether that is safe (%s): "
+            "cancel again to be sure, QUERY_NOT_FOUND says that it is done",
+            broker, tern_code_text(code));
+        return;
+    }
+    store_refusal_text(s->broker->store, code, text, sizeof text);
+    rpc_reply_error(request, code,
+                    "broker %s could not store the cancellation, the message waits on; cancel it "
+                    "again: %s",
+                    broker, text);
+}
+
 void cancel_ended(struct schedule *s, struct flight *flight)
 {
     struct rpc_request *request = flight->request;
@@ -253,9 +298,7 @@ void cancel_ended(struct schedule *s, struct flight *flight)
     if (flight->code == TERN_OK)
         rpc_reply_ok(request);
     else
-        rpc_reply_error(request, flight->code,
-                        stored ? "cancelled, but not known to be safe yet"
-                               : "the cancellation could not be stored: the message waits on");
+        answer_failure(s, request, flight->code, stored);
     flight->stored = stored;
     flight->state = FLIGHT_WAITING;
     if (stored) /* until the log has told of it */
@@ -311,9 +354,6 @@ void cancel_refuse_all(struct schedule *s)
     struct rpc_request *request;
     while ((request = s->held ? s->held : take_one(s))) {
         s->held = NULL;
-        rpc_reply_error(request, TERN_SERVICE_NOT_AVAILABLE,
-                        "broker %s does not deliver delayed messages now (a slave, stopping, or "
-                        "not open yet): ask the master, or try again",
-                        s->broker->config.broker_name);
+        refuse(s, request);
     }
 }

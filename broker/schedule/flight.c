@@ -3,7 +3,8 @@
  *
  *                    ┌ real topic takes it ──────────► DELIVER  real topic and queue
  *   record, due ─────┼ due later (timer) ────────────► ROLL     timer topic again
- *                    ├ topic gone, or not writable ──► RETRY    timer topic, due after a while
+ *                    ├ topic gone, or not writable, ─► RETRY    timer topic, due after a while
+ *                    │ or without room for its queue
  *                    │       … DELIVERY_TRIES_MAX times: DEAD   DELAY_DEAD_TOPIC
  *   not there, ──────┴ no topic, or one of ours ─────► DISCARD  DELAY_MARKS_TOPIC
  *   another one, or damaged
@@ -15,8 +16,9 @@
  *              └──refused──► WAITING (RETRY_MS, doubling to a second) ─► PUTTING
  *
  * Threads: the schedule's task; put_done on whoever ends the put. Failure modes: a store that
- * refuses (full, read-only, not open) is asked again; one that will never take this record (too
- * large by a limit that was lowered) gets a mark instead, and it is counted as dead.
+ * refuses (full, read-only, not open) is asked again; for a record that it will never take (too
+ * large by a limit that was lowered) a mark ends the waiting, counted as given up. None is tried
+ * again for ever without a word: what only the store as a whole can mend is logged each time.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -183,10 +185,13 @@ static void make_plan(struct schedule *s, const struct flight *flight, const str
         plan->action = ACTION_ROLL;
         return;
     }
-    if (find_target(s, record, plan->topic, &plan->queue_id, &fault, &for_good)) {
+    bool found = find_target(s, record, plan->topic, &plan->queue_id, &fault, &for_good);
+    if (found && !flight->no_queue) {
         plan->action = ACTION_DELIVER;
         return;
     }
+    if (found)
+        fault = "the broker has all the queues that it can have";
     if (for_good) {
         log_error(s->broker->env.log, "delayed_not_deliverable",
                   "position=%" PRId64 " cause=\"%s\" effect=\"kept in %s\"", record->phys_off,
@@ -280,6 +285,15 @@ static void try_again_later(struct flight *flight, int64_t now_ns)
     flight->retry_ns = now_ns + ms_to_ns(wait_ms);
 }
 
+/* It was not stored: what that says about the next try. */
+static void note_refusal(struct schedule *s, struct flight *flight, enum tern_code code)
+{
+    log_warn(s->broker->env.log, "delayed_not_stored", "position=%" PRId64 " code=%s",
+             flight->phys_off, tern_code_name(code));
+    flight->refused =
+        code == TERN_MESSAGE_ILLEGAL || code == TERN_TOO_LARGE || code == TERN_INVALID;
+}
+
 void flight_start(struct schedule *s, struct flight *flight, const struct record *record,
                   int64_t now_ns)
 {
@@ -314,8 +328,11 @@ void flight_start(struct schedule *s, struct flight *flight, const struct record
         .done = put_done, .deadline_ns = now_ns + ms_to_ns(broker->live.sync_flush_timeout_ms)};
     flight->state = FLIGHT_PUTTING;
     enum tern_code code = put_start(broker, &flight->put, &fields);
-    if (code)
-        try_again_later(flight, now_ns);
+    if (!code)
+        return;
+    note_refusal(s, flight, code);
+    flight->no_queue = code == TERN_LIMIT && plan.action == ACTION_DELIVER;
+    try_again_later(flight, now_ns);
 }
 
 /* ---- what came of it ---- */
@@ -345,12 +362,8 @@ static void ended(struct schedule *s, struct flight *flight, int64_t now_ns)
     }
     if (stored)
         count(s, flight);
-    if (!stored) {
-        log_warn(s->broker->env.log, "delayed_not_stored", "position=%" PRId64 " code=%s",
-                 flight->phys_off, tern_code_name(flight->code));
-        flight->refused = flight->code == TERN_MESSAGE_ILLEGAL || flight->code == TERN_TOO_LARGE ||
-                          flight->code == TERN_INVALID;
-    }
+    else
+        note_refusal(s, flight, flight->code);
     bool mine = flight->generation == s->generation && s->state == SCHEDULE_DELIVERING;
     if (!stored && mine) {
         flight->action = ACTION_DELIVER; /* decided anew */

@@ -64,8 +64,9 @@ struct flight {
     int64_t phys_off;    /* of the waiting record */
     uint32_t generation; /* of the delivering that it belongs to */
     uint32_t failures;
-    bool refused; /* the store will never take it as it is */
-    bool stored;  /* a cancelling, until the log has told of it */
+    bool refused;  /* the store will never take it as it is */
+    bool no_queue; /* its queue could not be made: it waits on elsewhere */
+    bool stored;   /* a cancelling, until the log has told of it */
     int64_t retry_ns;
     enum tern_code code;          /* of the put */
     const char *given_up;         /* why, of an ACTION_DISCARD */

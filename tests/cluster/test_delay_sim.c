@@ -105,8 +105,11 @@ static void send_level(int level)
     assert_true(code == TERN_OK || code == TERN_SLAVE_NOT_AVAILABLE);
 }
 
+static char remark[512]; /* what the last cancelling was answered with */
+
 static enum tern_code cancel(uint32_t number)
 {
+    struct rpc_call *call;
     Tern__Wire__CancelDelayedRequest body = TERN__WIRE__CANCEL_DELAYED_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     body.physical_offset = sent[number].phys_off;
@@ -114,7 +117,9 @@ static enum tern_code cancel(uint32_t number)
     request.body_case = TERN__WIRE__REQUEST__BODY_CANCEL_DELAYED;
     request.cancel_delayed = &body;
     enum tern_code code =
-        world_ask(&world, world.master, "putter", &request, NULL, 0, PATIENCE_MS, NULL);
+        world_ask(&world, world.master, "putter", &request, NULL, 0, PATIENCE_MS, &call);
+    snprintf(remark, sizeof remark, "%s", call && call->response ? call->response->remark : "");
+    world_answer_free(call);
     sent[number].cancelled = sent[number].cancelled || code == TERN_OK;
     return code;
 }
@@ -197,6 +202,32 @@ static void each_level_is_delivered_once_and_on_time(void **state)
         world_run_ms(&world, 777);
     }
     world_run_ms(&world, 2 * 60 * MINUTE + 5 * SECOND);
+    check_once(world.master);
+    check_in_time();
+    check_once(world.slave);
+    world_end(&world);
+}
+
+/* A ladder longer than RocketMQ's preset one: each of its levels has its queue. */
+static void a_ladder_of_sixty_four_levels_is_kept(void **state)
+{
+    (void)state;
+    char text[256] = "";
+    size_t len = 0;
+    struct tern_error err;
+    prepare(12);
+    for (int i = 0; i < DELAY_LEVELS_MAX; i++)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s%ds", i ? " " : "", 1 + i % 9);
+    for (int i = 0; i < 2; i++) {
+        struct sim_node *node = i ? world.slave : world.master;
+        snprintf(node->config.delay_level_text, sizeof node->config.delay_level_text, "%s", text);
+        assert_int_equal(delay_levels_parse(text, &node->config.delay_levels, &err), TERN_OK);
+        assert_int_equal(node->config.delay_levels.count, DELAY_LEVELS_MAX);
+    }
+    world_start(&world);
+    for (int level = 1; level <= DELAY_LEVELS_MAX; level++)
+        send_level(level);
+    world_run_ms(&world, 12 * SECOND);
     check_once(world.master);
     check_in_time();
     check_once(world.slave);
@@ -534,6 +565,25 @@ static void cancelling_races_with_delivering(void **state)
     world_end(&world);
 }
 
+/* What, where, and what to do now. */
+static void a_refused_cancelling_says_where_and_what_to_do(void **state)
+{
+    (void)state;
+    char where[64];
+    prepare(13);
+    world_start(&world);
+    send_in(20 * SECOND);
+    assert_int_equal(cancel(0), TERN_OK);
+    assert_int_equal(cancel(0), TERN_QUERY_NOT_FOUND);
+    snprintf(where, sizeof where, "position %" PRId64 " of broker broker-a", sent[0].phys_off);
+    assert_non_null(strstr(remark, where));
+    assert_non_null(strstr(remark, "mqadmin why"));
+    sent[0].phys_off += 1000000;
+    assert_int_equal(cancel(0), TERN_QUERY_NOT_FOUND);
+    assert_non_null(strstr(remark, "does not reach there"));
+    world_end(&world);
+}
+
 static void a_rolled_message_is_cancelled_by_what_its_sender_knows(void **state)
 {
     (void)state;
@@ -644,10 +694,78 @@ static void a_damaged_record_does_not_stop_the_others(void **state)
     world_end(&world);
 }
 
+/* ---- a disk that fails ---- */
+
+/* Messages that wait in memory, in the levels, and in a file that is read later. */
+static void send_some(void)
+{
+    for (int i = 0; i < 10; i++) {
+        send_level(1 + i % 3);
+        send_in(200 + i * 900);
+        send_in(11 * MINUTE + i * 100);
+    }
+}
+
+/* One call of the files behind the schedule fails, or all from it on; then the process dies, or the
+ * power goes. What the files do not know is in the log: each message comes, and once. */
+static void try_fault(enum sim_fs_op op, const char *part, unsigned nth, bool forever,
+                      uint64_t seed)
+{
+    struct tern_error err = {.text = ""};
+    const struct sim_fs_fault fault = {op, part, nth, op == SIM_FS_PWRITEV ? ENOSPC : EIO, forever};
+    prepare(seed);
+    world.master->config.role = ROLE_SYNC_MASTER; /* no tail of the log is lost with the power */
+    world_start(&world);
+    send_some();
+    sim_fs_fail(world.master->disk, &fault);
+    world_run_ms(&world, 4 * SECOND);
+    send_some();
+    world_run_ms(&world, 12 * SECOND);
+    send_some();
+    world_run_ms(&world, 11 * MINUTE);
+    if (nth % 2)
+        node_kill(world.master);
+    else
+        node_power_off(world.master, SIM_TORN_PAGES);
+    sim_fs_fail_clear(world.master->disk);
+    sim_fs_fail(world.master->disk, &fault); /* the start meets it, too: it goes on, or refuses */
+    if (node_try_start(world.master, &err) != TERN_OK) {
+        assert_true(err.text[0]);
+        sim_fs_fail_clear(world.master->disk);
+        node_start(world.master);
+    }
+    world_run_ms(&world, 3 * SECOND);
+    sim_fs_fail_clear(world.master->disk);
+    assert_true(world_await(&world, world_is_open, 60000));
+    await_all(13 * MINUTE);
+    world_run_ms(&world, MINUTE);
+    check_once(world.master);
+    assert_true(world_await(&world, world_in_step, 60000));
+    check_once(world.slave);
+    world_end(&world);
+}
+
+static void a_failing_disk_loses_and_repeats_nothing(void **state)
+{
+    (void)state;
+    static const enum sim_fs_op ops[] = {SIM_FS_OPEN, SIM_FS_PREAD,  SIM_FS_PWRITEV,
+                                         SIM_FS_SYNC, SIM_FS_RENAME, SIM_FS_SYNC_DIR,
+                                         SIM_FS_STAT, SIM_FS_LIST,   SIM_FS_UNLINK};
+    static const char *const parts[] = {"/ternmq/delay", "config/delayOffset"};
+    uint64_t seed = 400;
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+        for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++)
+            for (unsigned nth = 1; nth <= 4; nth++) {
+                try_fault(ops[i], parts[p], nth, false, seed++);
+                try_fault(ops[i], parts[p], nth, true, seed++);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_level_is_delivered_once_and_on_time),
+        cmocka_unit_test(a_ladder_of_sixty_four_levels_is_kept),
         cmocka_unit_test(any_due_time_is_kept),
         cmocka_unit_test(files_of_what_was_delivered_go),
         cmocka_unit_test(a_restart_repeats_nothing_and_loses_nothing),
@@ -660,10 +778,12 @@ int main(void)
         cmocka_unit_test(a_topic_that_comes_back_gets_its_messages),
         cmocka_unit_test(a_cancelled_message_never_comes),
         cmocka_unit_test(cancelling_races_with_delivering),
+        cmocka_unit_test(a_refused_cancelling_says_where_and_what_to_do),
         cmocka_unit_test(a_rolled_message_is_cancelled_by_what_its_sender_knows),
         cmocka_unit_test(damaged_files_are_made_anew_from_the_log),
         cmocka_unit_test(a_damaged_body_is_given_up_not_delivered),
         cmocka_unit_test(a_damaged_record_does_not_stop_the_others),
+        cmocka_unit_test(a_failing_disk_loses_and_repeats_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
