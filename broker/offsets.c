@@ -64,8 +64,8 @@ struct offset_entry *offsets_entry_make(struct offsets *offsets, const char *top
     size_t group_len = strlen(group);
     size_t text = topic_len + group_len + OFFSET_ENTRY_TEXT_BYTES;
     if (topic_len > TOPIC_NAME_MAX || group_len > GROUP_NAME_MAX ||
-        offsets->entry_count >= OFFSET_ENTRIES_MAX ||
-        offsets->text_bytes + text > OFFSET_TEXT_MAX_BYTES)
+        offsets->entry_count + offsets->held.entries >= OFFSET_ENTRIES_MAX ||
+        offsets->text_bytes + offsets->held.text_bytes + text > OFFSET_TEXT_MAX_BYTES)
         return NULL;
     struct offset_entry *entry = malloc(sizeof *entry + topic_len + group_len + 2);
     if (!entry)
@@ -129,7 +129,8 @@ struct offset_slot *offsets_slot(struct offset_entry *entry, int32_t queue_id)
 struct offset_slot *offsets_slot_make(struct offsets *offsets, struct offset_entry *entry,
                                       int32_t queue_id)
 {
-    if (offsets->text_bytes + OFFSET_SLOT_TEXT_BYTES > OFFSET_TEXT_MAX_BYTES)
+    if (offsets->text_bytes + offsets->held.text_bytes + OFFSET_SLOT_TEXT_BYTES >
+        OFFSET_TEXT_MAX_BYTES)
         return NULL;
     if (entry->slot_count == entry->slot_cap) {
         uint32_t cap = entry->slot_cap ? entry->slot_cap * 2 : queue_id < 0 ? 1 : SLOTS_AT_FIRST;
@@ -466,25 +467,6 @@ enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *g
         log_error(offsets->env.log, "offset_table_full", "group=%s topic=%s queue=%" PRId32, group,
                   topic, queue_id);
     return result;
-}
-
-enum tern_code offsets_reset(struct offsets *offsets, const char *group, const char *topic,
-                             int32_t queue_id, int64_t offset)
-{
-    lock_acquire(&offsets->lock);
-    struct offset_slot *slot = offsets_find(offsets, topic, group, queue_id);
-    if (!slot)
-        slot = offsets_make(offsets, topic, group, queue_id);
-    if (slot) {
-        slot->offset = offset;
-        slot->version = offset_version_next(slot->version);
-        slot->kept_end = -1;
-        offsets_changed(offsets, slot, false);
-    }
-    lock_release(&offsets->lock);
-    if (slot)
-        change_counter_tell(offsets->changed.counter);
-    return slot ? TERN_OK : TERN_LIMIT;
 }
 
 bool offsets_has_new(struct offsets *offsets)

@@ -71,6 +71,16 @@ enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *g
 /* Explicit: sets the offset whatever was there and raises the version. */
 MUST_CHECK enum tern_code offsets_reset(struct offsets *offsets, const char *group,
                                         const char *topic, int32_t queue_id, int64_t offset);
+struct offset_row {
+    const char *topic;
+    int32_t queue_id;
+    int64_t offset;
+};
+/* The same for many queues of a group, sorted by topic: all, or none with TERN_LIMIT, when the
+ * table has no room for them. TERN_NO_MEMORY: the first ones; the text says how many. */
+MUST_CHECK enum tern_code offsets_reset_all(struct offsets *offsets, const char *group,
+                                            const struct offset_row *rows, size_t count,
+                                            struct tern_error *err);
 /* Deleting a topic or group: entries go, versions stay raised (tombstone) so that late commits are
  * old. */
 void offsets_remove_topic(struct offsets *offsets, const char *topic);

@@ -46,6 +46,12 @@ struct offset_entry {
     char key[]; /* topic@group, terminated; one side is empty in a floor */
 };
 
+/* What entries and slots take of the table's limits. */
+struct offset_room {
+    uint32_t entries;
+    size_t text_bytes;
+};
+
 struct offsets {
     struct env env;
     struct offset_journal *journal;
@@ -59,7 +65,8 @@ struct offsets {
     struct change_list changed;
     uint32_t entry_count; /* floors too */
     uint32_t floor_count;
-    size_t text_bytes; /* upper bound of the file's text */
+    size_t text_bytes;       /* upper bound of the file's text */
+    struct offset_room held; /* for those that offsets_reset_all() is about to set */
     /* Its version is the floor of everything; kept_end 0: `before` was it before a recovery of this
      * life. */
     struct offset_slot base;

@@ -5,7 +5,8 @@
  *     ─► the slaves in sync have it ─► answer
  *
  * The source's %RETRY% topic is its own and left out: the destination has one of its own name.
- * Invariant: what is given lies in [min, max] of its queue, as with a reset.
+ * Invariants: what is given lies in [min, max] of its queue, as with a reset; the destination
+ * stands in all of the queues, or, when the table has no room for them, in none.
  *
  * Threads: the lane's. Failure modes: as a reset's; a disk that fails leaves the change in effect,
  * and the answer says so.
@@ -138,18 +139,30 @@ static enum tern_code plan_clone(struct clone *clone, struct tern_error *err)
     return TERN_OK;
 }
 
+/* All of them, or none. */
+static enum tern_code set_progress(struct clone *clone, struct tern_error *err)
+{
+    struct broker *broker = clone->broker;
+    struct offset_row *rows =
+        rpc_request_alloc(clone->request, (clone->count + 1) * sizeof rows[0]);
+    if (!rows)
+        return error_set(err, TERN_NO_MEMORY, "no memory for the progress of group %s",
+                         clone->group);
+    for (size_t i = 0; i < clone->count; i++)
+        rows[i] = (struct offset_row){clone->queues[i].topic, clone->queues[i].wire.queue_id,
+                                      clone->queues[i].wire.new_offset};
+    return offsets_reset_all(broker->offsets, clone->group, rows, clone->count, err);
+}
+
 static enum tern_code apply_clone(struct clone *clone, struct tern_error *err)
 {
     struct broker *broker = clone->broker;
-    enum tern_code code = TERN_OK;
-    for (size_t i = 0; !code && i < clone->count; i++) {
+    enum tern_code code = set_progress(clone, err);
+    if (code == TERN_LIMIT)
+        return code;
+    for (size_t i = 0; i < clone->count; i++) {
         const struct clone_queue *queue = &clone->queues[i];
-        code = offsets_reset(broker->offsets, clone->group, queue->topic, queue->wire.queue_id,
-                             queue->wire.new_offset);
         progress_tell_pulls(broker, clone->group, queue->topic, queue->wire.queue_id);
-        if (code)
-            error_set(err, code, "queue %" PRId32 " of topic %s: the table of offsets is full",
-                      queue->wire.queue_id, queue->topic);
         bool last = i + 1 == clone->count || strcmp(clone->queues[i + 1].topic, queue->topic) != 0;
         if (last)
             progress_tell_members(broker, clone->group, queue->topic);

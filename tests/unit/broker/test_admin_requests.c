@@ -3,6 +3,7 @@
 #include "tests/unit/broker/fake_broker.h"
 
 #include "broker/handlers/handlers.h"
+#include "broker/offsets_internal.h"
 
 static int setup(void **state)
 {
@@ -96,6 +97,33 @@ static void clone_that_makes_no_sense_is_refused(void **state)
                      wire_code_of(TERN_INVALID));
 }
 
+/* All or nothing: a table that is nearly full takes none, and says what its limit is. */
+static void clone_that_does_not_fit_changes_nothing(void **state)
+{
+    (void)state;
+    struct offsets *offsets = fake.broker.offsets;
+    commit("from", "T", 0, 20);
+    commit("from", "T", 1, 42);
+    commit("to", "T", 0, 77);
+    size_t used = offsets->text_bytes;
+    offsets->text_bytes = OFFSET_TEXT_MAX_BYTES - OFFSET_SLOT_TEXT_BYTES + 1; /* for none more */
+    struct fake_request *request = ask_clone("from", "to", "", false);
+    assert_int_equal(fake_request_code(request), wire_code_of(TERN_LIMIT));
+    assert_non_null(strstr(request->response->remark, "no progress was changed"));
+    assert_int_equal(held("to", "T", 0), 77);
+    assert_int_equal(held("to", "T", 1), -1);
+    offsets->text_bytes = OFFSET_TEXT_MAX_BYTES - OFFSET_SLOT_TEXT_BYTES;
+    assert_int_equal(fake_request_code(ask_clone("from", "to", "", false)), 0);
+    assert_int_equal(held("to", "T", 0), 20);
+    assert_int_equal(held("to", "T", 1), 42);
+    assert_int_equal(offsets->held.text_bytes, 0);
+    assert_int_equal(fake_request_code(ask_clone("from", "other", "", false)),
+                     wire_code_of(TERN_LIMIT));
+    assert_int_equal(held("other", "T", 1), -1);
+    assert_int_equal(offsets->held.text_bytes, 0);
+    offsets->text_bytes = used + OFFSET_SLOT_TEXT_BYTES;
+}
+
 static void slave_clones_nothing(void **state)
 {
     (void)state;
@@ -156,6 +184,7 @@ int main(void)
         TEST(cloned_group_stands_where_the_source_stands),
         TEST(dry_run_tells_the_same_and_changes_nothing),
         TEST(clone_that_makes_no_sense_is_refused),
+        TEST(clone_that_does_not_fit_changes_nothing),
         TEST(slave_clones_nothing),
         TEST(producers_are_listed_by_group_and_client),
     };
