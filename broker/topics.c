@@ -91,25 +91,27 @@ static enum tern_code add_system(struct topics *topics, const char *name, int32_
     return named_table_set(&topics->table, &config);
 }
 
+/* What the broker itself writes to, and is read by tools. */
+static const struct {
+    const char *name;
+    int32_t queues;
+} own_topics[] = {
+    {"SELF_TEST_TOPIC", 1}, {SCHEDULE_TOPIC, SCHEDULE_QUEUES},
+    {TIMER_TOPIC, 1},       {DELAY_MARKS_TOPIC, 1},
+    {DELAY_DEAD_TOPIC, 1},  {TX_DISCARD_TOPIC, 1},
+};
+
 static enum tern_code add_all_system(struct topics *topics, bool auto_create,
                                      int32_t default_queues, struct tern_error *err)
 {
     struct named_row *row = named_table_row(&topics->table, DEFAULT_TOPIC, strlen(DEFAULT_TOPIC));
     if (row && !auto_create)
         named_table_drop(&topics->table, row);
-    enum tern_code code = add_system(topics, "SELF_TEST_TOPIC", 1, PERM_READ | PERM_WRITE);
-    if (!code)
-        code = add_system(topics, topics->cluster, CLUSTER_TOPIC_QUEUES, TOPIC_PERM_ALL);
+    enum tern_code code = add_system(topics, topics->cluster, CLUSTER_TOPIC_QUEUES, TOPIC_PERM_ALL);
     if (!code)
         code = add_system(topics, topics->broker_name, 1, TOPIC_PERM_ALL);
-    if (!code)
-        code = add_system(topics, SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ | PERM_WRITE);
-    if (!code)
-        code = add_system(topics, TIMER_TOPIC, 1, PERM_READ | PERM_WRITE);
-    if (!code)
-        code = add_system(topics, DELAY_MARKS_TOPIC, 1, PERM_READ | PERM_WRITE);
-    if (!code)
-        code = add_system(topics, DELAY_DEAD_TOPIC, 1, PERM_READ | PERM_WRITE);
+    for (size_t i = 0; !code && i < sizeof own_topics / sizeof own_topics[0]; i++)
+        code = add_system(topics, own_topics[i].name, own_topics[i].queues, PERM_READ | PERM_WRITE);
     if (!code && auto_create)
         code = add_system(topics, DEFAULT_TOPIC, default_queues, TOPIC_PERM_ALL);
     return code ? error_set(err, code, "system topics cannot be added to %s", topics->path)
@@ -259,12 +261,11 @@ void topics_watch(struct topics *topics, void (*fn)(void *arg), void *arg)
 /* As add_all_system() makes them. */
 bool topics_is_own(const struct topics *topics, const char *name, size_t len)
 {
-    static const char *const fixed[] = {"SELF_TEST_TOPIC", SCHEDULE_TOPIC,   TIMER_TOPIC,
-                                        DELAY_MARKS_TOPIC, DELAY_DEAD_TOPIC, DEFAULT_TOPIC};
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-        if (len == strlen(fixed[i]) && !memcmp(name, fixed[i], len))
+    for (size_t i = 0; i < sizeof own_topics / sizeof own_topics[0]; i++)
+        if (len == strlen(own_topics[i].name) && !memcmp(name, own_topics[i].name, len))
             return true;
     return is_added(topics, name, len) ||
+           (len == strlen(DEFAULT_TOPIC) && !memcmp(name, DEFAULT_TOPIC, len)) ||
            (len == strlen(topics->cluster) && !memcmp(name, topics->cluster, len)) ||
            (len == strlen(topics->broker_name) && !memcmp(name, topics->broker_name, len));
 }

@@ -54,6 +54,60 @@ static void example_delivers_what_was_booked_and_asks_for_the_rest(void **state)
     cluster_down(&cluster);
 }
 
+static enum tern_transaction_outcome know_nothing(void *arg, const struct tern_message *message,
+                                                  void *send_arg)
+{
+    (void)arg;
+    (void)message;
+    (void)send_arg;
+    return TERN_TRANSACTION_UNKNOWN;
+}
+
+static enum tern_transaction_outcome check_nothing(void *arg, const struct tern_message *message)
+{
+    (void)arg;
+    (void)message;
+    return TERN_TRANSACTION_UNKNOWN;
+}
+
+/* What a RocketMQ operator tries first finds what was given up. */
+static void a_discarded_message_is_found_in_its_topic(void **state)
+{
+    static const char *const overrides[] = {
+        "transactionTimeOut=500", "transactionCheckInterval=1000", "transactionCheckMax=1", NULL};
+    const struct tern_transaction_listener listener = {NULL, know_nothing, check_nothing};
+    struct cluster cluster = {.dir = ""};
+    struct wire wire;
+    struct tern_error err;
+    struct tern_transaction_producer *producer;
+    struct tern_message *message;
+    struct tern_producer_options *options = tern_producer_options_create();
+    (void)state;
+    cluster_up(&cluster, overrides);
+    wire_open(&wire, cluster.broker.address, "127.0.0.1@watcher");
+    wire_make_topic(&wire, "Orders", 1);
+    assert_int_equal(tern_producer_options_namesrv(options, cluster.namesrv_list), TERN_OK);
+    assert_int_equal(tern_producer_options_group(options, "tellers"), TERN_OK);
+    assert_int_equal(tern_transaction_producer_create(options, &listener, &producer, &err),
+                     TERN_OK);
+    assert_int_equal(tern_transaction_producer_start(producer, &err), TERN_OK);
+    assert_int_equal(tern_message_create("Orders", "undecided", 9, &message, &err), TERN_OK);
+    assert_int_equal(tern_transaction_producer_send(producer, message, NULL, NULL, &err), TERN_OK);
+    tern_message_unref(message);
+    wire_await_status(&wire, "transactionsDiscardedTotal", 1);
+    char *route = MQADMIN(&cluster, 0, "topicRoute", "-t", "TRANS_CHECK_MAX_TIME_TOPIC");
+    assert_non_null(strstr(route, cluster.broker.address));
+    free(route);
+    char *found = MQADMIN(&cluster, 0, "consumeMessage", "-t", "TRANS_CHECK_MAX_TIME_TOPIC",
+                          "--body-only", "-c", "1");
+    assert_string_equal(found, "undecided\n");
+    free(found);
+    tern_transaction_producer_destroy(producer);
+    tern_producer_options_destroy(options);
+    wire_close(&wire);
+    cluster_down(&cluster);
+}
+
 /* A local transaction that is under way when its producer is destroyed by another thread. */
 struct slow {
     struct tern_transaction_producer *producer;
@@ -73,13 +127,6 @@ static enum tern_transaction_outcome execute_slowly(void *arg, const struct tern
         look_again_soon();
     atomic_store(&slow->ended, true);
     return TERN_TRANSACTION_COMMIT;
-}
-
-static enum tern_transaction_outcome check_nothing(void *arg, const struct tern_message *message)
-{
-    (void)arg;
-    (void)message;
-    return TERN_TRANSACTION_UNKNOWN;
 }
 
 static void *send_slowly(void *arg)
@@ -223,6 +270,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(example_delivers_what_was_booked_and_asks_for_the_rest),
+        cmocka_unit_test(a_discarded_message_is_found_in_its_topic),
         cmocka_unit_test(shutdown_waits_for_a_local_transaction_and_its_outcome),
         cmocka_unit_test(master_killed_between_half_message_and_outcome_goes_on),
     };
