@@ -19,6 +19,7 @@
 #include "broker/handlers/checks.h"
 #include "broker/retry.h"
 #include "broker/subscription_cache.h"
+#include "broker/tx/tx.h"
 
 void broker_on_members_changed(void *arg, const char *group, const char *const *client_ids,
                                size_t count)
@@ -370,6 +371,9 @@ void handle_members(struct broker *broker, struct rpc_request *request)
 
 void handle_wait_events(struct broker *broker, struct rpc_request *request)
 {
+    const Tern__Wire__WaitEventsRequest *wait = request->header->wait_events;
+    for (size_t i = 0; i < wait->n_checks_not_asked && i < TX_NOT_ASKED_MAX; i++)
+        tx_not_asked(broker->tx, wait->checks_not_asked[i]);
     events_wait(broker->events, request);
 }
 

@@ -162,6 +162,7 @@ static void add_transactions(struct entries *entries, struct broker *broker)
     add_number(entries, "transactionsRolledBackTotal", (int64_t)s.rolled_back);
     add_number(entries, "transactionsDiscardedTotal", (int64_t)s.discarded);
     add_number(entries, "transactionChecksTotal", (int64_t)s.checks);
+    add_number(entries, "transactionChecksNotAskedTotal", (int64_t)s.not_asked);
     add_number(entries, "transactionsLostTotal", (int64_t)s.lost);
     add_number(entries, "transactionRecordsDamagedTotal", (int64_t)s.damaged);
 }

@@ -250,6 +250,7 @@ void tx_status(struct tx *tx, struct tx_status *out)
     out->rolled_back = counter_get(&tx->rolled_back);
     out->discarded = counter_get(&tx->discarded);
     out->checks = counter_get(&tx->checks);
+    out->not_asked = counter_get(&tx->not_asked);
     out->lost = counter_get(&tx->lost);
     out->damaged = counter_get(&tx->damaged);
 }

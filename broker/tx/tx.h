@@ -109,6 +109,13 @@ MUST_CHECK enum tern_code tx_read_half(struct tx *tx, struct tx_ending *ending, 
 /* Puts what the outcome asks for; `done` follows, perhaps from within. @thread any @locks none */
 void tx_carry_out(struct tx_ending *ending);
 
+/* ---- checks ---- */
+
+enum { TX_NOT_ASKED_MAX = 64 }; /* in one call of a client */
+/* A client was handed a check and asked nobody: it does not count. At most once for each that was
+ * handed over. NULL allowed. @thread any */
+void tx_not_asked(struct tx *tx, int64_t half_off);
+
 /* ---- looking and mending, for tools ---- */
 
 /* Up to `cap` entries of a state behind half_off, oldest first. @thread any */
@@ -137,7 +144,8 @@ MUST_CHECK enum tern_code tx_resume(struct tx *tx, struct tx_resuming *resuming,
 struct tx_status {
     bool ready; /* the log is read; only then the rest is whole */
     uint64_t pending, discarded_kept;
-    uint64_t halves, committed, rolled_back, discarded, checks, lost, damaged; /* since the start */
+    /* since the start */
+    uint64_t halves, committed, rolled_back, discarded, checks, not_asked, lost, damaged;
 };
 void tx_status(struct tx *tx, struct tx_status *out);
 

@@ -6,9 +6,9 @@
  *      └─► a listening member of its group ─► event, mark "c" with the new count
  *              none ─► nothing is counted; again a little later
  *
- * Counted are checks that were handed to a client that listens, nothing else: a producer that is
- * away uses none up (TX-02). A half record that cannot be read is looked at again an interval
- * later; the others go on (TX-04).
+ * Counted are checks that were handed to a client that listens, and not given back by one that has
+ * no time for them, nothing else: a producer that is away or busy uses none up (TX-02). A half
+ * record that cannot be read is looked at again an interval later; the others go on (TX-04).
  *
  * Threads: the task's; puts end on others. Bounded: TX_DISCARDS_MAX and TX_MARKS_MAX under way,
  * beyond the rest waits for the next look.
@@ -41,10 +41,30 @@ static void put_off(struct tx *tx, int64_t half_off, int64_t wait_ms, bool asked
     struct tx_entry *entry = tx_table_find(&tx->table, half_off);
     if (entry && entry->state == TX_PENDING) {
         entry->check_ns = now_ns + ms_to_ns(wait_ms);
-        if (asked && entry->checks < UINT16_MAX)
+        if (asked && entry->checks < UINT16_MAX) {
             entry->checks++;
+            entry->handed = true;
+        }
     }
     lock_release(&tx->lock);
+}
+
+/* The log's mark of it stays: a restart may count one check more, never one for each. */
+void tx_not_asked(struct tx *tx, int64_t half_off)
+{
+    if (!tx)
+        return;
+    lock_acquire(&tx->lock);
+    struct tx_entry *entry = tx->ready ? tx_table_find(&tx->table, half_off) : NULL;
+    bool given_back = entry && entry->state == TX_PENDING && entry->handed && entry->checks > 0;
+    if (given_back) {
+        entry->checks--;
+        entry->handed = false;
+        tx->changed = true;
+    }
+    lock_release(&tx->lock);
+    if (given_back)
+        counter_add(&tx->not_asked, 1);
 }
 
 /* ---- marks of checks ---- */

@@ -41,7 +41,7 @@ struct tx {
     int64_t wake_ns;   /* when the task looks again at the latest */
 
     _Atomic uint32_t discards, marks; /* under way */
-    _Atomic uint64_t halves, committed, rolled_back, discarded, checks, lost, damaged;
+    _Atomic uint64_t halves, committed, rolled_back, discarded, checks, not_asked, lost, damaged;
 
     /* the task's own */
     int64_t snapshot_ns; /* when the next one is due */

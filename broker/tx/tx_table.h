@@ -41,6 +41,7 @@ struct tx_entry {
     uint32_t size;    /* of the half record */
     uint16_t checks;  /* handed to somebody */
     uint8_t state;    /* enum tx_state; changed by tx_table_set() only */
+    bool handed;      /* the last of the checks was, and was not given back */
 };
 
 struct tx_table {

@@ -26,10 +26,13 @@ enum { EVENTS_ANSWER_MS = 5000 };
 static void note_check(struct instance *instance, struct broker_link *link,
                        const Tern__Wire__CheckTransactionEvent *check)
 {
+    bool taken = false;
     for (struct instance_checker *c = instance->checkers; c; c = c->next)
         if (strlen(c->group) == check->producer_group.len &&
             !memcmp(c->group, check->producer_group.data, check->producer_group.len))
-            c->on_check(c->arg, link->peer, check);
+            taken |= c->on_check(c->arg, link->peer, check);
+    if (!taken && link->not_asked_count < CHECKS_NOT_ASKED_MAX)
+        link->not_asked[link->not_asked_count++] = check->half_queue_offset;
 }
 
 /* @locks holds:CLIENT */
@@ -94,9 +97,15 @@ static void wait_answered(struct rpc_call *call, void *arg)
     broker_link_unref(link);
 }
 
+/* What a park says. */
+struct wait_words {
+    uint64_t session, seen;
+    int64_t not_asked[CHECKS_NOT_ASKED_MAX];
+    uint32_t not_asked_count;
+};
+
 /* Takes the reference to link in every case. @locks none */
-static void park(struct instance *instance, struct broker_link *link, uint64_t session,
-                 uint64_t seen)
+static void park(struct instance *instance, struct broker_link *link, struct wait_words *words)
 {
     struct rpc_call *call;
     if (rpc_call_create(link->peer, 0, &call) != TERN_OK) {
@@ -108,8 +117,10 @@ static void park(struct instance *instance, struct broker_link *link, uint64_t s
         return;
     }
     Tern__Wire__WaitEventsRequest wait = TERN__WIRE__WAIT_EVENTS_REQUEST__INIT;
-    wait.session = session;
-    wait.acknowledged = seen;
+    wait.session = words->session;
+    wait.acknowledged = words->seen;
+    wait.checks_not_asked = words->not_asked;
+    wait.n_checks_not_asked = words->not_asked_count;
     wait.suspend_timeout_ms = EVENTS_SUSPEND_MS;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     request.body_case = TERN__WIRE__REQUEST__BODY_WAIT_EVENTS;
@@ -118,8 +129,8 @@ static void park(struct instance *instance, struct broker_link *link, uint64_t s
 }
 
 /* The next link where a park is due, marked as waiting; NULL: none. @locks takes:CLIENT */
-static struct broker_link *take_due(struct instance *instance, int64_t now_ns, uint64_t *session,
-                                    uint64_t *seen, int64_t *next_ns)
+static struct broker_link *take_due(struct instance *instance, int64_t now_ns,
+                                    struct wait_words *words, int64_t *next_ns)
 {
     struct broker_link *link;
     struct broker_link *next;
@@ -137,8 +148,11 @@ static struct broker_link *take_due(struct instance *instance, int64_t now_ns, u
         }
         link->waiting = true;
         link->events_due_ns = now_ns;
-        *session = link->events_session;
-        *seen = link->events_seen;
+        words->session = link->events_session;
+        words->seen = link->events_seen;
+        words->not_asked_count = link->not_asked_count;
+        memcpy(words->not_asked, link->not_asked, sizeof words->not_asked);
+        link->not_asked_count = 0; /* should the call be lost, the broker counts them */
         due = broker_link_ref(link);
         break;
     }
@@ -148,11 +162,10 @@ static struct broker_link *take_due(struct instance *instance, int64_t now_ns, u
 
 int64_t client_events_step(struct instance *instance, int64_t now_ns)
 {
-    uint64_t session;
-    uint64_t seen;
+    struct wait_words words;
     int64_t next_ns;
     struct broker_link *link;
-    while ((link = take_due(instance, now_ns, &session, &seen, &next_ns)))
-        park(instance, link, session, seen);
+    while ((link = take_due(instance, now_ns, &words, &next_ns)))
+        park(instance, link, &words);
     return next_ns;
 }

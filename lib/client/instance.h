@@ -94,9 +94,9 @@ void instance_remove_producer(struct instance *instance, const char *group);
 /* A producer group of ours that answers checks of transactions; its owner's until removed. */
 struct instance_checker {
     const char *group;
-    /* A broker asks; what is given is borrowed for the call. @thread link's @locks holds:CLIENT: it
-     * only queues */
-    void (*on_check)(void *arg, struct rpc_peer *peer,
+    /* A broker asks; what is given is borrowed for the call. false: nobody will be asked, and the
+     * broker is told so. @thread link's @locks holds:CLIENT: it only queues */
+    bool (*on_check)(void *arg, struct rpc_peer *peer,
                      const Tern__Wire__CheckTransactionEvent *check);
     void *arg;
     struct instance_checker *next; /* the instance's */

@@ -85,6 +85,8 @@ struct topic_entry {
 enum born_family { BORN_UNKNOWN, BORN_V4, BORN_V6 };
 
 /* An address of a broker that some route names. */
+enum { CHECKS_NOT_ASKED_MAX = 64 }; /* more than a broker posts at a time */
+
 struct broker_link {
     UT_hash_handle hh; /* by address */
     char address[ADDRESS_BYTES];
@@ -99,6 +101,9 @@ struct broker_link {
     bool waiting; /* a WaitEvents is parked */
     int64_t events_due_ns;
     uint64_t events_session, events_seen;
+    /* half messages of checks that came and that nobody is asked about; told with the next wait */
+    int64_t not_asked[CHECKS_NOT_ASKED_MAX];
+    uint32_t not_asked_count;
 };
 
 struct producer_group {

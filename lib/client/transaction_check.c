@@ -5,8 +5,11 @@
  *                       ├─ decided here ─► told
  *                       └─ not remembered ─► the half message is fetched ─► check() ─► told
  *
- * Threads: link threads queue; the producer's own tasks work. Failure modes: a full queue drops the
- * check, and whatever fails while answering is left to the next one.
+ * A check of a transaction that waits in the queue already, or does not fit into it, is refused,
+ * and the broker does not count it: a check() that hangs costs only its own transaction its checks.
+ *
+ * Threads: link threads queue; the producer's own tasks work. Failure modes: whatever fails while
+ * answering is left to the next check.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +27,34 @@ enum {
 
 /* ---- queue ---- */
 
-void transaction_on_check(void *arg, struct rpc_peer *peer,
+static bool is_among(const struct check *list, const struct rpc_peer *peer, int64_t half_off)
+{
+    for (; list; list = list->next)
+        if (list->half_off == half_off && list->peer == peer)
+            return true;
+    return false;
+}
+
+/* false: there is no place, or it waits there already. @locks holds:TRANSACTION */
+static bool enqueue(struct tern_transaction_producer *producer, struct check *check)
+{
+    if (!producer->tasks[0] || producer->check_count >= CHECKS_QUEUED_MAX ||
+        is_among(producer->checks, check->peer, check->half_off))
+        return false;
+    *producer->checks_end = check;
+    producer->checks_end = &check->next;
+    producer->check_count++;
+    for (int i = 0; i < producer->check_threads; i++)
+        if (producer->tasks[i])
+            task_wake(producer->tasks[i]);
+    return true;
+}
+
+bool transaction_on_check(void *arg, struct rpc_peer *peer,
                           const Tern__Wire__CheckTransactionEvent *event)
 {
     struct tern_transaction_producer *producer = arg;
+    bool runs = false;
     struct check *check = event->message_id.len < HALF_ID_BYTES ? calloc(1, sizeof *check) : NULL;
     bool queued = false;
     if (check) {
@@ -37,23 +64,17 @@ void transaction_on_check(void *arg, struct rpc_peer *peer,
         if (event->message_id.len)
             memcpy(check->id, event->message_id.data, event->message_id.len);
         lock_acquire(&producer->lock);
-        queued = producer->tasks[0] && producer->check_count < CHECKS_QUEUED_MAX;
-        if (queued) {
-            *producer->checks_end = check;
-            producer->checks_end = &check->next;
-            producer->check_count++;
-            for (int i = 0; i < producer->check_threads; i++)
-                if (producer->tasks[i])
-                    task_wake(producer->tasks[i]);
-        }
+        runs = is_among(producer->running, peer, check->half_off); /* it is being asked */
+        queued = !runs && enqueue(producer, check);
         lock_release(&producer->lock);
     }
     if (queued)
-        return;
+        return true;
     counter_add(&producer->dropped, 1);
     if (check)
         rpc_peer_unref(check->peer);
     free(check);
+    return runs;
 }
 
 static struct check *take(struct tern_transaction_producer *producer, bool *more)
@@ -65,14 +86,23 @@ static struct check *take(struct tern_transaction_producer *producer, bool *more
         if (!producer->checks)
             producer->checks_end = &producer->checks;
         producer->check_count--;
+        check->next = producer->running;
+        producer->running = check;
     }
     *more = producer->checks != NULL;
     lock_release(&producer->lock);
     return check;
 }
 
-static void check_free(struct check *check)
+/* It runs no more. */
+static void check_end(struct tern_transaction_producer *producer, struct check *check)
 {
+    lock_acquire(&producer->lock);
+    struct check **at = &producer->running;
+    while (*at != check)
+        at = &(*at)->next;
+    *at = check->next;
+    lock_release(&producer->lock);
     rpc_peer_unref(check->peer);
     free(check);
 }
@@ -180,7 +210,7 @@ static int64_t step(struct tern_transaction_producer *producer, bool first, int6
     struct check *check = take(producer, &more);
     if (check) {
         answer(producer, check);
-        check_free(check);
+        check_end(producer, check);
     }
     return more ? now_ns : routes ? producer->routes_ns : SCHED_NEVER;
 }
@@ -225,6 +255,6 @@ void checks_stop(struct tern_transaction_producer *producer)
     while (more) {
         struct check *check = take(producer, &more);
         if (check)
-            check_free(check);
+            check_end(producer, check);
     }
 }

@@ -58,6 +58,7 @@ struct tern_transaction_producer {
     struct lock lock; /* TRANSACTION; protects the rest but the counters */
     struct task *tasks[CHECK_THREADS_MAX];
     struct check *checks, **checks_end;
+    struct check *running; /* taken by a task, not answered yet */
     uint32_t check_count;
     struct known *known;  /* all */
     struct known *untold; /* list */
@@ -99,7 +100,7 @@ void known_fini(struct tern_transaction_producer *producer);
 
 /* ---- transaction_check.c ---- */
 /* instance_checker.on_check */
-void transaction_on_check(void *arg, struct rpc_peer *peer,
+bool transaction_on_check(void *arg, struct rpc_peer *peer,
                           const Tern__Wire__CheckTransactionEvent *event);
 MUST_CHECK enum tern_code checks_start(struct tern_transaction_producer *producer,
                                        struct tern_error *err);

@@ -117,6 +117,30 @@ static void producer_away_for_long_is_asked_when_it_is_back(void **state)
     tx_end(&tx);
 }
 
+/* Only what was asked is counted: what waits behind a check() that hangs is not. */
+static void check_that_hangs_uses_up_only_its_own(void **state)
+{
+    (void)state;
+    enum { OTHERS = 100 };
+    tx_begin(&tx, 19, ROLE_SYNC_MASTER);
+    for (uint32_t n = 0; n <= OTHERS; n++)
+        tx_send_open(&tx, n);
+    tx.check_ms[0] = INT64_C(40) * 60000;
+    tx_run_ms(&tx, INT64_C(30) * 60000);
+    assert_int_equal(tx.checked[0], 1);
+    assert_int_equal(tx.checks, 1);
+    assert_int_equal(tx_status_of(tx.world.master).discarded, 1);
+    assert_int_equal(tx_status_of(tx.world.master).pending, OTHERS);
+    assert_true(tx_status_of(tx.world.master).not_asked > 10 * OTHERS);
+    for (uint32_t n = 1; n <= OTHERS; n++)
+        tx.check[n] = TERN_TRANSACTION_COMMIT;
+    tx_run_ms(&tx, INT64_C(15) * 60000);
+    assert_int_equal(tx_status_of(tx.world.master).pending, 0);
+    for (uint32_t n = 0; n <= OTHERS; n++)
+        assert_int_equal(tx_delivered(&tx, tx.world.master, n), n > 0);
+    tx_end(&tx);
+}
+
 static void asked_too_often_is_discarded_kept_listed_and_can_be_resumed(void **state)
 {
     (void)state;
@@ -480,6 +504,7 @@ int main(void)
         cmocka_unit_test(unknown_is_asked_after_the_timeout_then_at_each_interval),
         cmocka_unit_test(ten_thousand_commits_at_speed_cause_no_check),
         cmocka_unit_test(producer_away_for_long_is_asked_when_it_is_back),
+        cmocka_unit_test(check_that_hangs_uses_up_only_its_own),
         cmocka_unit_test(asked_too_often_is_discarded_kept_listed_and_can_be_resumed),
         cmocka_unit_test(count_of_checks_survives_a_restart),
         cmocka_unit_test(damaged_half_record_stops_no_other),

@@ -23,6 +23,14 @@ static uint32_t number_of(const struct tern_message *message)
     return number;
 }
 
+static void spend_ms(struct tx_world *tx, int64_t duration_ms)
+{
+    struct latch never;
+    latch_init(&never);
+    struct env *env = &tx->world.cluster.client_env;
+    (void)!latch_wait(env->sched, &never, clock_mono_ns(env->clock) + ms_to_ns(duration_ms));
+}
+
 static enum tern_transaction_outcome on_execute(void *arg, const struct tern_message *message,
                                                 void *send_arg)
 {
@@ -32,12 +40,8 @@ static enum tern_transaction_outcome on_execute(void *arg, const struct tern_mes
     tx->executed[number]++;
     if (tx->database[number])
         tx->check[number] = tx->database[number];
-    if (tx->execute_ms) {
-        struct latch never;
-        latch_init(&never);
-        struct env *env = &tx->world.cluster.client_env;
-        (void)!latch_wait(env->sched, &never, clock_mono_ns(env->clock) + ms_to_ns(tx->execute_ms));
-    }
+    if (tx->execute_ms)
+        spend_ms(tx, tx->execute_ms);
     return (enum tern_transaction_outcome)tx->execute[number];
 }
 
@@ -49,6 +53,8 @@ static enum tern_transaction_outcome on_check(void *arg, const struct tern_messa
     assert_true(tern_message_queue_id(message) < WORLD_QUEUES);
     tx->checked[number]++;
     tx->checks++;
+    if (tx->check_ms[number])
+        spend_ms(tx, tx->check_ms[number]);
     return (enum tern_transaction_outcome)tx->check[number];
 }
 

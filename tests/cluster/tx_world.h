@@ -27,6 +27,7 @@ struct tx_world {
     bool listens;                               /* for checks before its first send */
     int64_t timeout_ms;
     int64_t execute_ms;                             /* how long a local transaction takes */
+    int64_t check_ms[TX_NUMBERS];                   /* and its check */
     uint8_t execute[TX_NUMBERS], check[TX_NUMBERS]; /* enum tern_transaction_outcome */
     uint8_t database[TX_NUMBERS]; /* what a check finds once it was executed; 0: as before */
     uint8_t executed[TX_NUMBERS], checked[TX_NUMBERS]; /* how often */
