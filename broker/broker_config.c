@@ -155,7 +155,7 @@ static const struct config_row rows[] = {
     {.key = "transactionCheckMax", .type = CONFIG_INT, .offset = FIELD(transaction_check_max), .fallback = "15", .min = 1, .max = 10000,
      .help = "Checks handed to a producer before a transaction goes to TRANS_CHECK_MAX_TIME_TOPIC."},
     {.key = "transactionPendingMax", .type = CONFIG_INT, .offset = FIELD(transaction_pending_max), .fallback = "100000", .min = 1, .max = 10000000,
-     .help = "Undecided transactions in all, about 50 bytes of memory each; beyond, half messages are refused SYSTEM_BUSY."},
+     .help = "Undecided transactions in all, about 80 bytes of memory each; beyond, half messages are refused SYSTEM_BUSY."},
 
     {.key = "enableConsumeQueueExt", .type = CONFIG_BOOL, .refused = "ConsumeQueueExt is not offered; SQL92 filters work without it", .help = "Not offered."},
     {.key = "mappedFileSizeConsumeQueueExt", .type = CONFIG_SIZE, .refused = "ConsumeQueueExt is not offered", .help = "Not offered."},

@@ -11,7 +11,12 @@
 #include "base/log.h"
 #include "broker/ha/ha.h"
 
-enum { IDLE_MS = 1000, RETRY_MS = 1000, DRAIN_MS = 20 };
+enum {
+    IDLE_MS = 1000,
+    RETRY_MS = 1000,
+    DRAIN_MS = 20,
+    LIST_SLICE = 1024 /* entries looked at under the lock at a time */
+};
 
 bool tx_is_open(struct tx *tx)
 {
@@ -216,6 +221,26 @@ void tx_on_state(struct tx *tx, bool open)
 
 /* ---- what tools ask ---- */
 
+/* Looks at the next entries behind *after, which becomes the last of them; INT64_MAX: the end. */
+static size_t list_slice(struct tx *tx, enum tx_state state, int64_t *after, struct tx_entry *out,
+                         size_t cap)
+{
+    size_t count = 0;
+    size_t seen = 0;
+    lock_acquire(&tx->lock);
+    const struct tx_entry *e = tx_table_after(&tx->table, *after);
+    const struct tx_entry *end = tx->table.entries + tx->table.count;
+    for (; e && e < end && count < cap && seen < LIST_SLICE; e++, seen++) {
+        *after = e->half_off;
+        if (e->state == state || (state == TX_PENDING && e->state == TX_ENDING))
+            out[count++] = *e;
+    }
+    if (!e || e == end)
+        *after = INT64_MAX;
+    lock_release(&tx->lock);
+    return count;
+}
+
 size_t tx_list(struct tx *tx, enum tx_state state, int64_t after, struct tx_entry *out, size_t cap,
                uint64_t *total, struct tern_error *err)
 {
@@ -223,11 +248,9 @@ size_t tx_list(struct tx *tx, enum tx_state state, int64_t after, struct tx_entr
     lock_acquire(&tx->lock);
     bool ready = tx->ready;
     *total = state == TX_PENDING ? tx_table_open(&tx->table) : tx->table.of[state];
-    for (const struct tx_entry *e = tx_table_after(&tx->table, after); e && count < cap;
-         e = tx_table_after(&tx->table, e->half_off))
-        if (e->state == state || (state == TX_PENDING && e->state == TX_ENDING))
-            out[count++] = *e;
     lock_release(&tx->lock);
+    while (count < cap && after != INT64_MAX)
+        count += list_slice(tx, state, &after, out + count, cap - count);
     if (!ready)
         error_set(err, TERN_SERVICE_NOT_AVAILABLE,
                   "%s knows of no transactions now: it is no open master, or is still reading its "

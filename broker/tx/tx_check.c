@@ -40,7 +40,7 @@ static void put_off(struct tx *tx, int64_t half_off, int64_t wait_ms, bool asked
     lock_acquire(&tx->lock);
     struct tx_entry *entry = tx_table_find(&tx->table, half_off);
     if (entry && entry->state == TX_PENDING) {
-        entry->check_ns = now_ns + ms_to_ns(wait_ms);
+        tx_table_ask_at(&tx->table, entry, now_ns + ms_to_ns(wait_ms));
         if (asked && entry->checks < UINT16_MAX) {
             entry->checks++;
             entry->handed = true;
@@ -283,27 +283,15 @@ static enum looked look_at(struct tx *tx, const struct tx_entry *entry)
     return looked;
 }
 
-/* The next due ones behind half_off; *next_ns: when the first of the others is. */
-static size_t take_due(struct tx *tx, int64_t now_ns, int64_t *half_off, struct tx_entry *out,
-                       size_t cap, int64_t *next_ns)
+/* The next due ones; *next_ns: when to look again. Each is due again soon, should nothing else come
+ * of the look at it. */
+static size_t take_due(struct tx *tx, int64_t now_ns, struct tx_entry *out, size_t cap,
+                       int64_t *next_ns)
 {
-    enum { SLICE = 1024 }; /* entries under the lock at a time */
-    size_t count = 0;
-    size_t seen = 0;
+    enum { LOOKS = 1024 }; /* under the lock at a time */
     lock_acquire(&tx->lock);
-    const struct tx_entry *e = tx_table_after(&tx->table, *half_off);
-    const struct tx_entry *end = tx->table.entries + tx->table.count;
-    for (; e && e < end && count < cap && seen < SLICE; e++, seen++) {
-        *half_off = e->half_off;
-        if (e->state != TX_PENDING)
-            continue;
-        if (e->check_ns <= now_ns)
-            out[count++] = *e;
-        else if (e->check_ns < *next_ns)
-            *next_ns = e->check_ns;
-    }
-    if (!e || e == end)
-        *half_off = INT64_MAX;
+    size_t count = tx_table_take_due(&tx->table, now_ns, now_ns + ms_to_ns(BUSY_RETRY_MS), LOOKS,
+                                     out, cap, next_ns);
     lock_release(&tx->lock);
     return count;
 }
@@ -312,19 +300,16 @@ int64_t tx_check_step(struct tx *tx, int64_t now_ns)
 {
     enum { BATCH = 64 };
     struct tx_entry due[BATCH];
-    int64_t next_ns = SCHED_NEVER;
-    int64_t half_off = -1;
     size_t looked_at = 0;
-    while (half_off != INT64_MAX && tx_is_open(tx)) {
-        size_t count = take_due(tx, now_ns, &half_off, due, BATCH, &next_ns);
+    while (tx_is_open(tx)) {
+        int64_t next_ns = SCHED_NEVER;
+        size_t count = take_due(tx, now_ns, due, BATCH, &next_ns);
         for (size_t i = 0; i < count; i++)
             if (look_at(tx, &due[i]) == LOOKED_BUSY) /* others are not: they go on */
                 put_off(tx, due[i].half_off, BUSY_RETRY_MS, false);
         looked_at += count;
-        if (looked_at >= TX_AT_ONCE)
-            return now_ns; /* goes on at once, after whoever else waits for the task's thread */
+        if (next_ns > now_ns || looked_at >= TX_AT_ONCE)
+            return next_ns; /* goes on at once after whoever else waits for the task's thread */
     }
-    if (looked_at && next_ns > now_ns + ms_to_ns(BUSY_RETRY_MS))
-        next_ns = now_ns + ms_to_ns(BUSY_RETRY_MS); /* when those are due that were put off */
-    return next_ns;
+    return SCHED_NEVER;
 }

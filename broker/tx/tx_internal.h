@@ -6,7 +6,7 @@
  *   tx_check.c    asking producers, discarding
  *   tx_recover.c  reading the log when a master opens
  *   tx_file.c     the snapshot
- *   tx_table.c, tx_record.c   what is known; records
+ *   tx_table.c, tx_due.c, tx_record.c   what is known; when to ask; records
  */
 #ifndef BROKER_TX_INTERNAL_H
 #define BROKER_TX_INTERNAL_H

@@ -23,7 +23,7 @@ static void mark_done(struct put *put, enum tern_code code)
         if (entry->state == TX_DISCARDED)
             tx_table_set(&tx->table, entry, TX_PENDING);
         entry->checks = 0;
-        entry->check_ns = now_ns;
+        tx_table_ask_at(&tx->table, entry, now_ns);
         tx_wake_by(tx, now_ns);
     }
     tx_op_end(tx, &resuming->op);

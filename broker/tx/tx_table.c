@@ -14,20 +14,33 @@ const char *tx_state_text(enum tx_state state)
     return texts[state];
 }
 
+static bool is_open(const struct tx_entry *entry)
+{
+    return entry->state == TX_PENDING || entry->state == TX_ENDING;
+}
+
+static bool is_stale(const void *arg, const struct tx_due_item *item)
+{
+    const struct tx_entry *entry = tx_table_find(arg, item->half_off);
+    return !entry || !is_open(entry) || entry->check_ns != item->check_ns;
+}
+
 void tx_table_init(struct tx_table *table)
 {
     memset(table, 0, sizeof *table);
+    tx_due_init(&table->due, is_stale, table);
 }
 
 void tx_table_fini(struct tx_table *table)
 {
     free(table->entries);
+    tx_due_fini(&table->due);
     tx_table_init(table);
 }
 
 void tx_table_clear(struct tx_table *table)
 {
-    table->count = 0;
+    table->count = table->due.count = 0;
     memset(table->of, 0, sizeof table->of);
 }
 
@@ -38,6 +51,8 @@ bool tx_table_reserve(struct tx_table *table, size_t more)
     size_t capacity = table->capacity < 64 ? 64 : table->capacity * 2;
     while (capacity < table->count + more)
         capacity *= 2;
+    if (!tx_due_reserve(&table->due, 2 * capacity))
+        return false;
     struct tx_entry *entries = realloc(table->entries, capacity * sizeof *entries);
     if (!entries)
         return false;
@@ -80,9 +95,10 @@ static void forget(struct tx_table *table)
     size_t drop_past = past > 2 * TX_REMEMBERED ? past - TX_REMEMBERED : 0;
     size_t drop_discarded = discarded > TX_DISCARDED_KEPT ? discarded - TX_DISCARDED_KEPT : 0;
     size_t kept = 0;
+    size_t i = 0;
     if (!drop_past && drop_discarded < TX_DISCARDED_KEPT / 8)
         return;
-    for (size_t i = 0; i < table->count; i++) {
+    for (; drop_past + drop_discarded > 0 && i < table->count; i++) {
         struct tx_entry *entry = &table->entries[i];
         size_t *drop = is_past(entry)                 ? &drop_past
                        : entry->state == TX_DISCARDED ? &drop_discarded
@@ -94,7 +110,9 @@ static void forget(struct tx_table *table)
             table->entries[kept++] = *entry;
         }
     }
-    table->count = kept;
+    memmove(&table->entries[kept], &table->entries[i],
+            (table->count - i) * sizeof table->entries[0]);
+    table->count -= i - kept;
 }
 
 bool tx_table_add(struct tx_table *table, const struct tx_entry *entry)
@@ -108,6 +126,8 @@ bool tx_table_add(struct tx_table *table, const struct tx_entry *entry)
     table->entries[at] = *entry;
     table->count++;
     table->of[entry->state]++;
+    if (is_open(entry))
+        tx_due_push(&table->due, entry->check_ns, entry->half_off);
     return true;
 }
 
@@ -145,5 +165,36 @@ void tx_table_set(struct tx_table *table, struct tx_entry *entry, enum tx_state 
 {
     table->of[entry->state]--;
     table->of[state]++;
+    bool opens = !is_open(entry);
     entry->state = (uint8_t)state;
+    if (opens && is_open(entry))
+        tx_due_push(&table->due, entry->check_ns, entry->half_off);
+}
+
+void tx_table_ask_at(struct tx_table *table, struct tx_entry *entry, int64_t check_ns)
+{
+    if (entry->check_ns == check_ns)
+        return; /* its item is there */
+    entry->check_ns = check_ns;
+    if (is_open(entry))
+        tx_due_push(&table->due, check_ns, entry->half_off);
+}
+
+size_t tx_table_take_due(struct tx_table *table, int64_t now_ns, int64_t again_ns, size_t looks,
+                         struct tx_entry *out, size_t cap, int64_t *next_ns)
+{
+    size_t count = 0;
+    for (; looks > 0 && count < cap; looks--) {
+        struct tx_due_item item;
+        if (!tx_due_pop(&table->due, now_ns, &item, next_ns))
+            return count;
+        if (is_stale(table, &item))
+            continue;
+        struct tx_entry *entry = tx_table_find(table, item.half_off);
+        tx_table_ask_at(table, entry, again_ns);
+        if (entry->state == TX_PENDING)
+            out[count++] = *entry;
+    }
+    *next_ns = now_ns;
+    return count;
 }

@@ -12,6 +12,9 @@
  *      │ └─────────────────┘                    PENDING ──its half record expired──► LOST
  *   half message stored
  *
+ * Those that are open also hang in a heap by the time at which they are asked about next, so that a
+ * look touches only what is due.
+ *
  * Bounded: what is decided and not discarded is forgotten, oldest first, beyond TX_REMEMBERED;
  * discarded ones beyond TX_DISCARDED_KEPT. Pending ones are bounded by whoever adds them.
  *
@@ -23,6 +26,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "broker/tx/tx_due.h"
 
 enum {
     TX_REMEMBERED = 16384, /* up to twice as many for a moment */
@@ -37,7 +42,7 @@ struct tx_entry {
     int64_t half_off; /* in the half queue */
     int64_t phys_off; /* of the half record */
     int64_t store_ms;
-    int64_t check_ns; /* monotonic: when to ask next; PENDING only */
+    int64_t check_ns; /* monotonic: when to ask next; PENDING only; by tx_table_ask_at() only */
     uint32_t size;    /* of the half record */
     uint16_t checks;  /* handed to somebody */
     uint8_t state;    /* enum tx_state; changed by tx_table_set() only */
@@ -48,6 +53,7 @@ struct tx_table {
     struct tx_entry *entries; /* sorted */
     size_t count, capacity;
     size_t of[TX_STATES]; /* how many are in each state */
+    struct tx_due due;    /* one item for each open one at its check_ns, and stale ones */
 };
 
 void tx_table_init(struct tx_table *table);
@@ -67,6 +73,15 @@ struct tx_entry *tx_table_find_phys(const struct tx_table *table, int64_t phys_o
 /* The first one behind half_off, NULL: none. -1 gives the first of all. */
 struct tx_entry *tx_table_after(const struct tx_table *table, int64_t half_off);
 void tx_table_set(struct tx_table *table, struct tx_entry *entry, enum tx_state state);
+/* An open one is asked about at that time, not at the one before. */
+void tx_table_ask_at(struct tx_table *table, struct tx_entry *entry, int64_t check_ns);
+/*
+ * Takes up to `cap` pending ones that are due, the longest due first; each is due again at again_ns
+ * unless tx_table_ask_at() says otherwise. Looks at no more than `looks`. *next_ns: when to look
+ * again, now_ns when there may be more, untouched when nothing is open.
+ */
+size_t tx_table_take_due(struct tx_table *table, int64_t now_ns, int64_t again_ns, size_t looks,
+                         struct tx_entry *out, size_t cap, int64_t *next_ns);
 
 /* Those that still need an outcome. */
 static inline size_t tx_table_open(const struct tx_table *table)

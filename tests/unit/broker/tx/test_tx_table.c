@@ -54,6 +54,90 @@ static void decided_ones_are_forgotten_oldest_first_and_pending_ones_never(void 
     tx_table_fini(&table);
 }
 
+static void add_due(int64_t half_off, int64_t check_ns)
+{
+    struct tx_entry entry = {.half_off = half_off,
+                             .phys_off = half_off * 100,
+                             .size = 200,
+                             .check_ns = check_ns,
+                             .state = TX_PENDING};
+    assert_true(tx_table_reserve(&table, 1));
+    assert_true(tx_table_add(&table, &entry));
+}
+
+/* Takes all that is due; what is looked at besides costs looks. */
+static size_t take(int64_t now_ns, size_t looks, struct tx_entry *out, size_t cap, int64_t *next_ns)
+{
+    *next_ns = INT64_MAX;
+    return tx_table_take_due(&table, now_ns, now_ns + 50, looks, out, cap, next_ns);
+}
+
+static void a_look_touches_only_what_is_due_the_longest_due_first(void **state)
+{
+    struct tx_entry due[8];
+    int64_t next_ns;
+    (void)state;
+    tx_table_init(&table);
+    for (int64_t i = 0; i < 100000; i++)
+        add_due(i, 1000000 + i * 7919 % 100000);
+    tx_table_ask_at(&table, tx_table_find(&table, 70000), 30);
+    tx_table_ask_at(&table, tx_table_find(&table, 500), 20);
+    tx_table_ask_at(&table, tx_table_find(&table, 99999), 10);
+    assert_int_equal(take(5, 1, due, 8, &next_ns), 0);
+    assert_int_equal(next_ns, 10);
+    assert_int_equal(take(30, 4, due, 8, &next_ns), 3);
+    assert_int_equal(due[0].half_off, 99999);
+    assert_int_equal(due[1].half_off, 500);
+    assert_int_equal(due[2].half_off, 70000);
+    assert_int_equal(next_ns, 80); /* nothing came of the look: soon again */
+    assert_int_equal(take(30, 4, due, 8, &next_ns), 0);
+    assert_int_equal(take(80, 2, due, 8, &next_ns), 2); /* no more than so many looks */
+    assert_int_equal(next_ns, 80);
+    tx_table_fini(&table);
+}
+
+static void what_is_decided_or_being_ended_is_not_taken(void **state)
+{
+    struct tx_entry due[8];
+    int64_t next_ns;
+    (void)state;
+    tx_table_init(&table);
+    for (int64_t i = 0; i < 4; i++)
+        add_due(i, 10 + i);
+    tx_table_set(&table, tx_table_find(&table, 0), TX_ENDING);
+    tx_table_set(&table, tx_table_find(&table, 1), TX_ENDING);
+    tx_table_set(&table, tx_table_find(&table, 1), TX_COMMITTED);
+    tx_table_set(&table, tx_table_find(&table, 2), TX_DISCARDED);
+    assert_int_equal(take(100, 8, due, 8, &next_ns), 1);
+    assert_int_equal(due[0].half_off, 3);
+    tx_table_set(&table, tx_table_find(&table, 0), TX_PENDING); /* refused: it waits again */
+    tx_table_set(&table, tx_table_find(&table, 2), TX_PENDING); /* resumed */
+    tx_table_ask_at(&table, tx_table_find(&table, 2), 100);
+    tx_table_ask_at(&table, tx_table_find(&table, 3), 1000);
+    assert_int_equal(take(150, 8, due, 8, &next_ns), 2);
+    assert_int_equal(due[0].half_off, 2);
+    assert_int_equal(due[1].half_off, 0);
+    tx_table_fini(&table);
+}
+
+/* Decided long before they would be asked about: they leave no trail. */
+static void what_is_stale_is_let_go(void **state)
+{
+    (void)state;
+    tx_table_init(&table);
+    for (int64_t i = 0; i < 200000; i++) {
+        add_due(i, 86400000 + i);
+        if (i % 100 != 0)
+            tx_table_set(&table, tx_table_find(&table, i), TX_COMMITTED);
+        assert_true(table.due.count <= 2 * tx_table_open(&table) + 100);
+    }
+    for (int64_t i = 0; i < 200000; i++) /* the others are asked again and again */
+        tx_table_ask_at(&table, tx_table_find(&table, i % 2000 * 100), 200000000 + i);
+    assert_true(table.due.count <= 2 * tx_table_open(&table) + 100);
+    assert_int_equal(tx_table_open(&table), 2000);
+    tx_table_fini(&table);
+}
+
 static void half_message_gets_where_it_goes_and_committed_one_loses_it(void **state)
 {
     struct tern_error err;
@@ -125,6 +209,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_are_found_by_either_offset_whatever_order_they_came_in),
         cmocka_unit_test(decided_ones_are_forgotten_oldest_first_and_pending_ones_never),
+        cmocka_unit_test(a_look_touches_only_what_is_due_the_longest_due_first),
+        cmocka_unit_test(what_is_decided_or_being_ended_is_not_taken),
+        cmocka_unit_test(what_is_stale_is_let_go),
         cmocka_unit_test(half_message_gets_where_it_goes_and_committed_one_loses_it),
         cmocka_unit_test(what_a_record_says_survives_any_byte_being_another),
     };
