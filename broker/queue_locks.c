@@ -7,6 +7,14 @@
  *                   └ lease over ──────────────────────────────────────────────────────┴─► free,
  *                     forgotten a lease later: till then the next owner learns of failed tries
  *
+ * Grants are numbered by the wall clock, so that they rise over restarts, and always above the last
+ * one known of the queue. Two brokers that cannot hear each other do not give the same number: its
+ * last bits are a table's own.
+ *
+ * A slave that decides nothing may yet hand on what it was given back (GRANTS_FREED), when the
+ * owner said that it held it till now and told nobody else, as long as the lease runs that the
+ * master itself told of: until then the master can have given the queue to nobody.
+ *
  * Invariants: at most one client holds a queue of a group; an entry whose lease is over holds
  * nothing, whether it was taken out yet or not.
  *
@@ -20,12 +28,15 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
+#include "base/rng.h"
 
 enum {
     BUCKETS = 1 << 17,
     ENDED_AT_ONCE = 2,
     BATCH_CHANGES = 32,
-    LONGER_MS = 1000 /* less is the way between two copies, and would go to and fro for ever */
+    LONGER_MS = 1000, /* less is the way between two copies, and would go to and fro for ever */
+    FREED_MARGIN_MS = 5000, /* a copy's lease ends later than the master's by the way it took */
+    GRANT_SALT_BITS = 16
 };
 
 struct queue_lock {
@@ -35,8 +46,12 @@ struct queue_lock {
     int32_t queue_id;
     int64_t ends_ns; /* monotonic */
     int64_t tries_offset;
+    int64_t grant;         /* of who holds it, or held it last; 0: not known */
+    int64_t told_ends_ns;  /* as another copy said last; 0: none did */
+    int64_t freed_till_ns; /* until then nobody but this table can have given it away */
     int32_t tries;
     bool released; /* nobody holds it */
+    bool here;     /* the last grant was made here, with all grants allowed */
     uint16_t topic_len, group_len;
     char *client; /* in `names`, terminated */
     char names[]; /* topic, group, client, each terminated; room for CLIENT_ID_MAX */
@@ -50,6 +65,7 @@ struct queue_locks {
     struct change_list changed;
     uint32_t count;
     int64_t claims_until_ns; /* 0: none are waited for */
+    int64_t grant_salt;
 };
 
 /* What names a lock. */
@@ -175,6 +191,7 @@ enum tern_code queue_locks_create(const struct env *env, struct queue_locks **ou
         return TERN_NO_MEMORY;
     }
     locks->env = *env;
+    locks->grant_salt = (int64_t)rng_below(env->rng, 1U << GRANT_SALT_BITS);
     locks->buckets = buckets;
     lock_init(&locks->lock, LOCK_BROKER_LOCKS);
     change_list_init(&locks->changed, &locks->own_counter);
@@ -227,6 +244,38 @@ static int64_t ms_until(int64_t time_ns, int64_t now_ns)
     return time_ns > now_ns ? (time_ns - now_ns + ms_to_ns(1) - 1) / ms_to_ns(1) : 0;
 }
 
+/* Above every one that was given of this queue. @locks holds:BROKER_LOCKS */
+static int64_t next_grant(const struct queue_locks *locks, const struct queue_lock *lock)
+{
+    int64_t grant = clock_wall_ms(locks->env.clock) << GRANT_SALT_BITS | locks->grant_salt;
+    if (grant <= lock->grant)
+        grant = lock->grant < INT64_MAX ? lock->grant + 1 : lock->grant;
+    return grant;
+}
+
+/* Whether a queue that nobody holds may go to this client. @locks holds:BROKER_LOCKS */
+static bool may_grant(const struct queue_locks *locks, const struct queue_lock *lock,
+                      enum queue_lock_grants grants, const struct queue_lock_claim *claim,
+                      int64_t now_ns)
+{
+    bool gave_back = claim && claim->grant && lock && lock->released && claim->grant == lock->grant;
+    if (gave_back) /* a renewal that was overtaken by its release */
+        return false;
+    if (grants == QUEUE_LOCK_GRANTS_FREED)
+        return lock && lock->released && now_ns < lock->freed_till_ns;
+    bool claimed = claim && claim->held;
+    return grants == QUEUE_LOCK_GRANTS_ALL &&
+           (claimed || (lock && lock->here) || now_ns >= locks->claims_until_ns);
+}
+
+/* A queue that goes to somebody, or whose owner does not say that it renews. @locks holds */
+static void begin_grant(struct queue_locks *locks, struct queue_lock *lock, bool here)
+{
+    lock->grant = next_grant(locks, lock);
+    lock->here = here;
+    lock->freed_till_ns = 0;
+}
+
 /* What an owner says of tries, or who has come back to a broker without its memory. */
 static void take_tries(struct queue_lock *lock, const struct queue_lock_claim *claim)
 {
@@ -238,7 +287,8 @@ static void take_tries(struct queue_lock *lock, const struct queue_lock_claim *c
 
 enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *group,
                                          const char *topic, int32_t queue_id, const char *client,
-                                         bool grant_new, const struct queue_lock_claim *claim,
+                                         enum queue_lock_grants grants,
+                                         const struct queue_lock_claim *claim,
                                          struct queue_lock_answer *answer)
 {
     struct lock_key key = key_of(group, topic, queue_id);
@@ -253,17 +303,23 @@ enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *
     if (held && !own) {
         result = QUEUE_LOCK_OTHERS;
         said.remaining_ms = ms_until(lock->ends_ns, now_ns);
-    } else if (!held && (!grant_new || (!claimed && !lock && now_ns < locks->claims_until_ns))) {
+    } else if (!held && !may_grant(locks, lock, grants, claim, now_ns)) {
         result = QUEUE_LOCK_NOT_NEW;
-        said.remaining_ms = grant_new ? ms_until(locks->claims_until_ns, now_ns) : 0;
+        if (grants == QUEUE_LOCK_GRANTS_ALL)
+            said.remaining_ms = ms_until(locks->claims_until_ns, now_ns);
     } else if (!lock && !(lock = make(locks, &key))) {
         result = QUEUE_LOCK_FULL;
     }
     if (result == QUEUE_LOCKED) {
         if (own || claimed)
             take_tries(lock, claim);
+        if (!own || !claim || claim->grant == 0 || claim->grant != lock->grant)
+            begin_grant(locks, lock, own ? lock->here : grants == QUEUE_LOCK_GRANTS_ALL);
+        if (!own)
+            lock->told_ends_ns = 0;
         said.tries_offset = lock->tries_offset;
         said.tries = lock->tries;
+        said.grant = lock->grant;
         set_owner(locks, lock, client, now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
     }
     drop_ended(locks, now_ns);
@@ -273,16 +329,43 @@ enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *
     return result;
 }
 
+/* @locks holds:BROKER_LOCKS */
+static void end_grant(struct queue_locks *locks, struct queue_lock *lock, int64_t grant,
+                      int64_t now_ns)
+{
+    if (grant > lock->grant) {
+        lock->grant = grant;
+        lock->here = false;
+        lock->freed_till_ns = 0;
+    }
+    set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+}
+
+/* Whether the release of a grant says something of a queue that nobody holds. */
+static bool is_news(const struct queue_lock *lock, int64_t grant)
+{
+    if (grant == 0)
+        return false;
+    return !lock || grant > lock->grant || (grant == lock->grant && !lock->released);
+}
+
 void queue_locks_release(struct queue_locks *locks, const char *group, const char *topic,
                          int32_t queue_id, const char *client, const struct queue_lock_claim *claim)
 {
     struct lock_key key = key_of(group, topic, queue_id);
     int64_t now_ns = clock_mono_ns(locks->env.clock);
+    int64_t grant = claim ? claim->grant : 0;
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
-    if (is_held(lock, now_ns) && !strcmp(lock->client, client)) {
+    bool own = is_held(lock, now_ns) && !strcmp(lock->client, client);
+    if (own && (grant == 0 || grant >= lock->grant)) {
+        if (claim && claim->held && grant > 0 && grant == lock->grant)
+            lock->freed_till_ns = lock->told_ends_ns - ms_to_ns(FREED_MARGIN_MS);
         take_tries(lock, claim);
-        set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+        end_grant(locks, lock, grant, now_ns);
+    } else if (!is_held(lock, now_ns) && is_news(lock, grant) &&
+               (lock || (lock = make(locks, &key)))) {
+        end_grant(locks, lock, grant, now_ns);
     }
     drop_ended(locks, now_ns);
     lock_release(&locks->lock);
@@ -343,6 +426,7 @@ static void hold_change(struct held_change *held, const struct queue_lock *lock,
                                               .remaining_ms = ms_until(lock->ends_ns, now_ns),
                                               .tries_offset = lock->tries_offset,
                                               .tries = lock->tries,
+                                              .grant = lock->grant,
                                               .number = lock->node.number};
 }
 
@@ -411,6 +495,46 @@ uint64_t queue_locks_changes(struct queue_locks *locks, uint64_t after, uint64_t
 
 /* ---- taking from copies ---- */
 
+/* Whether what a copy says of the lock is to be taken. @locks holds:BROKER_LOCKS */
+static bool counts(const struct queue_lock *lock, const struct queue_lock_change *change,
+                   int64_t ends_ns, int64_t now_ns)
+{
+    if (!lock)
+        return true; /* also that nobody holds it is worth knowing */
+    bool known = lock->grant > 0 && change->grant > 0;
+    bool release = change->client[0] == 0;
+    if (known && change->grant < lock->grant)
+        return false;
+    if (!is_held(lock, now_ns)) {
+        if (known && change->grant == lock->grant && lock->released)
+            return false; /* given back, whatever an older copy says */
+        return !release || known;
+    }
+    if (release && known && change->grant == lock->grant)
+        return true;
+    if (!strcmp(lock->client, change->client))
+        return (known && change->grant > lock->grant) ||
+               ends_ns > lock->ends_ns + ms_to_ns(LONGER_MS);
+    return lock->node.merged;
+}
+
+/* @locks holds:BROKER_LOCKS */
+static void take_change(struct queue_locks *locks, struct queue_lock *lock,
+                        const struct queue_lock_change *change, int64_t ends_ns, int64_t now_ns)
+{
+    bool same = is_held(lock, now_ns) && !strcmp(lock->client, change->client);
+    if (same && ends_ns < lock->ends_ns)
+        ends_ns = lock->ends_ns;
+    if (change->grant != lock->grant)
+        lock->here = false;
+    lock->grant = change->grant;
+    lock->told_ends_ns = ends_ns;
+    lock->freed_till_ns = 0;
+    lock->tries_offset = change->tries_offset;
+    lock->tries = change->tries;
+    set_owner(locks, lock, change->client, ends_ns, true);
+}
+
 enum tern_code queue_locks_merge(struct queue_locks *locks, const struct queue_lock_change *change)
 {
     struct lock_key key = key_of(change->group, change->topic, change->queue_id);
@@ -419,22 +543,13 @@ enum tern_code queue_locks_merge(struct queue_locks *locks, const struct queue_l
         change->remaining_ms < QUEUE_LOCK_LEASE_MS ? change->remaining_ms : QUEUE_LOCK_LEASE_MS;
     int64_t ends_ns = now_ns + ms_to_ns(remaining_ms);
     enum tern_code code = TERN_OK;
-    bool take;
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
-    if (!is_held(lock, now_ns))
-        take = !lock || change->client[0] != 0; /* also that nobody holds it is worth knowing */
-    else if (!strcmp(lock->client, change->client))
-        take = ends_ns > lock->ends_ns + ms_to_ns(LONGER_MS);
-    else
-        take = lock->node.merged;
+    bool take = counts(lock, change, ends_ns, now_ns);
     if (take && !lock && !(lock = make(locks, &key)))
         code = TERN_LIMIT;
-    if (take && lock) {
-        lock->tries_offset = change->tries_offset;
-        lock->tries = change->tries;
-        set_owner(locks, lock, change->client, ends_ns, true);
-    }
+    if (take && lock)
+        take_change(locks, lock, change, ends_ns, now_ns);
     drop_ended(locks, now_ns);
     lock_release(&locks->lock);
     if (take && code == TERN_OK)

@@ -158,6 +158,7 @@ Tern__Wire__LockEntry *lock_to_wire(struct arena *arena, const struct queue_lock
     out->remaining_ms = (uint32_t)change->remaining_ms;
     out->tries_offset = change->tries_offset;
     out->tries = change->tries;
+    out->grant = change->grant;
     return out;
 }
 
@@ -341,13 +342,16 @@ enum tern_code lock_from_wire(const Tern__Wire__LockEntry *wire, struct wire_nam
                                       .queue_id = wire->queue_id,
                                       .remaining_ms = wire->remaining_ms,
                                       .tries_offset = wire->tries_offset,
-                                      .tries = wire->tries};
+                                      .tries = wire->tries,
+                                      .grant = wire->grant};
     enum tern_code code =
         check_number("queue of a lock", wire->queue_id, 0, TOPIC_QUEUES_MAX - 1, err);
     if (!code)
         code = check_number("tries_offset of a lock", wire->tries_offset, 0, INT64_MAX, err);
     if (!code)
         code = check_number("tries of a lock", wire->tries, 0, INT32_MAX, err);
+    if (!code)
+        code = check_number("grant of a lock", wire->grant, 0, INT64_MAX, err);
     if (!code)
         code = take_group(&wire->group, false, names->group, err);
     if (!code)

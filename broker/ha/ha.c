@@ -52,6 +52,7 @@ void ha_set_state(struct ha *ha, int state)
     if (state == TERN__WIRE__HA_STATE__HA_SEEKING) {
         lock_acquire(&ha->lock);
         ha->alone_since_ns = clock_mono_ns(ha->env.clock);
+        ha->master_spoke = false;
         lock_release(&ha->lock);
     }
     ha->options.on_state(ha->options.arg, ha->options.mode, state);
@@ -127,6 +128,7 @@ static void on_heard(void *arg, const struct ha_member *member, bool has_cut, in
     } else if (member->id == 0) { /* the master is back, and soon grants locks itself */
         lock_acquire(&ha->lock);
         ha->alone_since_ns = clock_mono_ns(ha->env.clock);
+        ha->master_spoke = true;
         lock_release(&ha->lock);
         replica_master_takes(ha->replica);
         ha->options.on_acknowledged(ha->options.arg);
@@ -535,6 +537,15 @@ bool ha_decides_locks(struct ha *ha)
                  ha->nameservers_answered > 0 && !ha->master_listed;
     lock_release(&ha->lock);
     return ha_is_master(ha) ? master : alone;
+}
+
+bool ha_hands_on_locks(struct ha *ha)
+{
+    lock_acquire(&ha->lock);
+    bool hands_on = atomic_load(&ha->state) == TERN__WIRE__HA_STATE__HA_SEEKING &&
+                    !ha->master_spoke && ha->nameservers_answered > 0 && !ha->master_listed;
+    lock_release(&ha->lock);
+    return hands_on && !ha_is_master(ha);
 }
 
 bool ha_epoch_of(struct ha *ha, int64_t phys_off, uint64_t *number, uint64_t *id)

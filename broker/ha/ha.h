@@ -149,6 +149,9 @@ bool ha_readable(struct ha *ha, char *text, size_t size);
 /* Whether "no progress", initial positions and new locks are decided here now. */
 bool ha_decides_progress(struct ha *ha);
 bool ha_decides_locks(struct ha *ha);
+/* Whether a slave that does not decide them may hand on a lock that was given back to it: its
+ * master is gone, has not spoken since, and nobody lists it. */
+bool ha_hands_on_locks(struct ha *ha);
 /* Whether offsets of a version that the master raised in its epoch of this number mean the same
  * messages here. Not at a slave that has not settled its log with that epoch or a later one. */
 bool ha_agrees_with(struct ha *ha, uint64_t number);

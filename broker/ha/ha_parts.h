@@ -57,6 +57,7 @@ struct ha {
     bool forced_set;           /* forceOpen was said for the opening under way */
     int64_t alone_since_ns;    /* a slave's: without its master, or a word of it, since */
     int64_t locks_from_ns;     /* a master decides about locks from then on */
+    bool master_spoke;         /* … but for a word of it */
     bool master_listed;        /* by the nameservers' last round */
     uint32_t nameservers_answered;
 };

@@ -5,7 +5,8 @@
  * holds
  *
  * Where new locks are not granted now (a slave; a master that does not know yet what its slaves
- * know) what a client is known to hold is renewed all the same. A queue that is not here, of
+ * know) what a client is known to hold is renewed all the same, and releases are taken; a slave may
+ * hand on what was released to it (broker/queue_locks.c). A queue that is not here, of
  * another broker or of a topic that was deleted, is left out; a request with what can be no queue
  * is refused.
  *
@@ -55,10 +56,11 @@ static enum tern_code check_claims(Tern__Wire__QueueClaim *const *claims, size_t
         return error_set(err, TERN_INVALID, "%zu claims for %zu queues: one for each, or none",
                          claim_count, count);
     for (size_t i = 0; i < claim_count; i++)
-        if (claims[i]->offset < 0 || claims[i]->times < 0)
+        if (claims[i]->offset < 0 || claims[i]->times < 0 || claims[i]->grant < 0)
             return error_set(err, TERN_INVALID,
-                             "claim %zu: offset %" PRId64 " or times %" PRId32 " is below 0", i,
-                             claims[i]->offset, claims[i]->times);
+                             "claim %zu: offset %" PRId64 ", times %" PRId32 " or grant %" PRId64
+                             " is below 0",
+                             i, claims[i]->offset, claims[i]->times, claims[i]->grant);
     return TERN_OK;
 }
 
@@ -91,7 +93,8 @@ static const struct queue_lock_claim *claim_of(const struct lock_request *lock, 
     *room = (struct queue_lock_claim){.held = wire->held,
                                       .has_tries = wire->has_tries,
                                       .tries_offset = wire->offset,
-                                      .tries = wire->times};
+                                      .tries = wire->times,
+                                      .grant = wire->grant};
     return room;
 }
 
@@ -144,6 +147,7 @@ static void answer_locked(struct lock_answer *answer, Tern__Wire__MessageQueue *
     tern__wire__queue_tries__init(tries);
     tries->offset = said->tries_offset;
     tries->times = said->tries;
+    tries->grant = said->grant;
     answer->body.tries[answer->body.n_tries++] = tries;
     answer->body.locked[answer->body.n_locked++] = queue;
 }
@@ -161,7 +165,7 @@ static void answer_refused(struct lock_answer *answer, size_t index, Tern__Wire_
 }
 
 static void lock_one(struct lock_request *lock, size_t index, Tern__Wire__MessageQueue *queue,
-                     bool grant_new, struct lock_answer *answer)
+                     enum queue_lock_grants grants, struct lock_answer *answer)
 {
     struct queue_lock_claim room;
     struct queue_lock_answer said = {.remaining_ms = 0};
@@ -170,7 +174,7 @@ static void lock_one(struct lock_request *lock, size_t index, Tern__Wire__Messag
         return;
     }
     switch (queue_locks_claim(lock->broker->locks, lock->group.name, lock->topic, queue->queue_id,
-                              lock->client, grant_new, claim_of(lock, index, &room), &said)) {
+                              lock->client, grants, claim_of(lock, index, &room), &said)) {
     case QUEUE_LOCKED:
         answer_locked(answer, queue, &said);
         break;
@@ -184,6 +188,13 @@ static void lock_one(struct lock_request *lock, size_t index, Tern__Wire__Messag
         answer_refused(answer, index, TERN__WIRE__LOCK_REFUSAL__LOCK_FULL, 0);
         break;
     }
+}
+
+static enum queue_lock_grants grants_now(const struct broker *broker)
+{
+    if (!broker->ha || ha_decides_locks(broker->ha))
+        return QUEUE_LOCK_GRANTS_ALL;
+    return ha_hands_on_locks(broker->ha) ? QUEUE_LOCK_GRANTS_FREED : QUEUE_LOCK_GRANTS_NONE;
 }
 
 void handle_lock_queues(struct broker *broker, struct rpc_request *request)
@@ -201,9 +212,9 @@ void handle_lock_queues(struct broker *broker, struct rpc_request *request)
         rpc_reply_failure(request, code, &err);
         return;
     }
-    bool grant_new = !broker->ha || ha_decides_locks(broker->ha);
+    enum queue_lock_grants grants = grants_now(broker);
     for (size_t i = 0; i < wanted->n_queues; i++)
-        lock_one(&lock, i, wanted->queues[i], grant_new, &answer);
+        lock_one(&lock, i, wanted->queues[i], grants, &answer);
     if (answer.body.n_locked)
         queue_locks_tell(broker->locks);
     if (answer.full)

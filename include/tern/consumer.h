@@ -314,9 +314,10 @@ TERN_API enum tern_code tern_push_consumer_suspend(struct tern_push_consumer *co
 TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *consumer);
 /*
  * Stops pulling, works off what was pulled and waits for listeners, for at most timeout_ms, commits
- * progress, leaves the group. What was not finished comes again, to another member or after a
- * restart. TERN_TIMEOUT: a listener still runs; everything else is done. Must not be called from a
- * listener (TERN_STATE).
+ * progress, gives back the locks of an orderly consumer (told again until timeout_ms are over when
+ * no broker of a set takes them, docs/ordering.md), leaves the group. What was not finished comes
+ * again, to another member or after a restart. TERN_TIMEOUT: a listener still runs; everything else
+ * is done. Must not be called from a listener (TERN_STATE).
  */
 TERN_API enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer,
                                                     int64_t timeout_ms);

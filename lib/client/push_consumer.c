@@ -393,10 +393,9 @@ static void release_queues(struct tern_push_consumer *consumer)
 }
 
 /* Waits for the listeners; meanwhile the queues of an orderly consumer stay ours. */
-static bool stop_pool(struct tern_push_consumer *consumer, int64_t timeout_ms)
+static bool stop_pool(struct tern_push_consumer *consumer, int64_t deadline_ns)
 {
     int64_t now_ns = clock_mono_ns(consumer->env->clock);
-    int64_t deadline_ns = now_ns + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0);
     for (;;) {
         int64_t until_ns = deadline_ns;
         if (consumer->needs_leases && until_ns > now_ns + ms_to_ns(LEASE_RETRY_MS))
@@ -425,7 +424,9 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     if (!running)
         return TERN_STATE;
     task_stop(control);
-    bool idle = stop_pool(consumer, timeout_ms);
+    int64_t deadline_ns =
+        clock_mono_ns(consumer->env->clock) + ms_to_ns(timeout_ms > 0 ? timeout_ms : 0);
+    bool idle = stop_pool(consumer, deadline_ns);
     while (consumer->queues)
         push_queue_drop(consumer->queues);
     if (push_store_used(consumer))
@@ -433,8 +434,9 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     else
         push_offsets_flush(consumer,
                            clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
-    push_leases_flush(consumer);
+    push_leases_flush(consumer, deadline_ns);
     release_queues(consumer);
+    push_releases_end(consumer);
     instance_remove_consumer(consumer->instance, &consumer->member);
     consumer->joined = false;
     atomic_store(&consumer->state, PUSH_SHUT_DOWN);

@@ -13,6 +13,7 @@
  *   push_consume.c    the pool: messages that wait, workers, listeners
  *   push_order.c      orderly consumers: a queue's batches one by one (push_order.h)
  *   push_locks.c      orderly consumers: a lease on each queue
+ *   push_release.c    … and giving it back
  *   push_trace.c      what the trace is told
  *   message_retry.c   failed messages: sent back, or tried again here
  *   consume_timeout.c listeners that take too long
@@ -292,10 +293,13 @@ struct tern_push_consumer {
     struct push_topic *topics; /* lock */
     /* lock; changed by the control task, or when it is stopped */
     struct push_queue *queues, *leaving;
-    uint32_t queue_count;       /* lock */
-    uint32_t commits_open;      /* lock: commit calls under way */
-    struct latch *commits_done; /* lock: a shutdown waits for them */
-    struct latch *begun;        /* lock: a start waits until all queues know where they begin */
+    struct push_queue *releases; /* lock; linked by lease.next_release, each with its reference */
+    struct latch *release_told;  /* lock: a shutdown waits for the next answer to one */
+    bool releases_ended;         /* lock: what is under way is not tried again */
+    uint32_t queue_count;        /* lock */
+    uint32_t commits_open;       /* lock: commit calls under way */
+    struct latch *commits_done;  /* lock: a shutdown waits for them */
+    struct latch *begun;         /* lock: a start waits until all queues know where they begin */
     struct push_store store;
     int64_t started_ms; /* broadcasting: wall clock when start returned, once `started` */
     _Atomic bool started;

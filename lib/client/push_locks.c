@@ -23,13 +23,16 @@
  * A consumer that shares no queues needs no broker for it: there the lease is good for ever, from
  * the moment that no older object of the queue is left.
  *
+ * Each object has a grant of its own: it names none in its first question, so that the broker makes
+ * a new one even when the release of an older object is still on its way (push_release.c).
+ *
  * Invariants: nothing is asked for a queue while an older object of the same queue is in
  * consumer->leaving; a lease is given back only when no batch runs and the progress is committed,
  * or cannot be.
  *
  * Threads: the control task (or shutdown when that has stopped); answers on the link's threads.
  * Failure modes: a broker that does not answer is asked again every second, at another address of
- * its set when there is one; a lease that cannot be given back ends by itself.
+ * its set when there is one.
  */
 #include "client/push_order.h"
 
@@ -37,16 +40,7 @@
 #include <string.h>
 
 #include "client/push_internal.h"
-
-/* One request under way, of queues of one broker; holds consumer, peer and queues. */
-struct lease_op {
-    struct tern_push_consumer *consumer;
-    struct rpc_peer *peer;
-    struct latch *done; /* of who waits, in its memory; NULL: nobody does */
-    int64_t sent_ns;
-    size_t count;
-    struct push_queue *queues[LEASE_QUEUES_MAX];
-};
+#include "client/push_lease_op.h"
 
 static ProtobufCBinaryData text_bytes(const char *text)
 {
@@ -60,16 +54,9 @@ void push_lease_init(struct push_queue *queue)
     lease->tries_offset = -1;
 }
 
-static bool same_queue(const struct tern_queue *a, const struct tern_queue *b)
+struct push_queue *lease_find_queue(struct push_queue *list, const struct tern_queue *id)
 {
-    return a->queue_id == b->queue_id && strcmp(a->broker_name, b->broker_name) == 0 &&
-           strcmp(a->topic, b->topic) == 0;
-}
-
-/* @locks holds:CONSUMER */
-static struct push_queue *find_queue(struct push_queue *list, const struct tern_queue *id)
-{
-    while (list && !same_queue(&list->id, id))
+    while (list && !push_same_queue(&list->id, id))
         list = list->next;
     return list;
 }
@@ -98,7 +85,7 @@ int32_t push_lease_tries(struct push_queue *queue, int64_t offset)
 
 /* ---- answers ---- */
 
-static void op_free(struct lease_op *op)
+void lease_op_free(struct lease_op *op)
 {
     for (size_t i = 0; i < op->count; i++)
         push_queue_unref(op->queues[i]);
@@ -123,6 +110,7 @@ static void granted(struct push_queue *queue, const Tern__Wire__QueueTries *trie
     struct push_lease *lease = &queue->lease;
     int64_t until_ns = atomic_load_explicit(&lease->until_ns, memory_order_relaxed);
     lease->known = true;
+    lease->grant = tries ? tries->grant : 0;
     lease->waits = 0;
     lease->due_ns = sent_ns + ms_to_ns(LEASE_RENEW_MS);
     if (until_ns == 0 && tries && tries->times > 0) {
@@ -217,7 +205,7 @@ static void on_locked(struct rpc_call *call, void *arg)
             push_order_unpark(op->queues[i]);
     rpc_call_unref(call);
     push_wake(consumer);
-    op_free(op);
+    lease_op_free(op);
 }
 
 /* ---- asking ---- */
@@ -231,7 +219,7 @@ static bool is_due(struct tern_push_consumer *consumer, const struct push_queue 
         return false;
     if (atomic_load_explicit(&queue->dropped, memory_order_relaxed))
         return lease->known;
-    return lease->known || !find_queue(consumer->leaving, &queue->id);
+    return lease->known || !lease_find_queue(consumer->leaving, &queue->id);
 }
 
 /* Puts the due queues of the first broker that has some into the op. @locks holds:CONSUMER */
@@ -257,7 +245,7 @@ static void grant_unshared(struct tern_push_consumer *consumer)
     lock_acquire(&consumer->lock);
     for (struct push_queue *queue = consumer->queues; queue; queue = queue->next) {
         if (atomic_load_explicit(&queue->lease.until_ns, memory_order_relaxed) != 0 ||
-            find_queue(consumer->leaving, &queue->id))
+            lease_find_queue(consumer->leaving, &queue->id))
             continue;
         atomic_store_explicit(&queue->lease.until_ns, INT64_MAX, memory_order_release);
         atomic_store(&queue->hurry, true);
@@ -277,7 +265,7 @@ static int64_t next_due(struct tern_push_consumer *consumer)
     return next_ns;
 }
 
-static struct lease_op *op_create(struct tern_push_consumer *consumer)
+struct lease_op *lease_op_create(struct tern_push_consumer *consumer)
 {
     struct lease_op *op = calloc(1, sizeof *op);
     if (!op)
@@ -287,16 +275,7 @@ static struct lease_op *op_create(struct tern_push_consumer *consumer)
     return op;
 }
 
-/* What the request says of its queues, in the memory of the caller. */
-struct lease_wire {
-    Tern__Wire__MessageQueue queues[LEASE_QUEUES_MAX];
-    Tern__Wire__MessageQueue *queue_pointers[LEASE_QUEUES_MAX];
-    Tern__Wire__QueueClaim claims[LEASE_QUEUES_MAX];
-    Tern__Wire__QueueClaim *claim_pointers[LEASE_QUEUES_MAX];
-};
-
-/* @locks takes:CONSUMER */
-static struct lease_wire *wire_create(const struct lease_op *op)
+struct lease_wire *lease_wire_create(const struct lease_op *op)
 {
     struct lease_wire *wire = malloc(sizeof *wire);
     if (!wire)
@@ -311,18 +290,18 @@ static struct lease_wire *wire_create(const struct lease_op *op)
         wire->queues[i].queue_id = queue->id.queue_id;
         wire->queue_pointers[i] = &wire->queues[i];
         tern__wire__queue_claim__init(&wire->claims[i]);
-        wire->claims[i].held = push_lease_good(lease, op->sent_ns);
+        wire->claims[i].held = push_lease_good(lease, op->sent_ns) && !lease->told_free;
         wire->claims[i].has_tries = lease->tries_offset >= 0;
         wire->claims[i].offset = lease->tries_offset >= 0 ? lease->tries_offset : 0;
         wire->claims[i].times = lease->tries;
+        wire->claims[i].grant = lease->grant || !op->release ? lease->grant : lease->passed_grant;
         wire->claim_pointers[i] = &wire->claims[i];
     }
     lock_release(&op->consumer->lock);
     return wire;
 }
 
-/* A call to the broker of the op's queues; TERN_OK: op->peer is set, the call is the caller's. */
-static enum tern_code op_call(struct lease_op *op, struct rpc_call **call)
+enum tern_code lease_op_call(struct lease_op *op, struct rpc_call **call)
 {
     struct tern_push_consumer *consumer = op->consumer;
     const struct broker_wish wish = {.id = 0};
@@ -347,13 +326,13 @@ static void ask(struct lease_op *op, int64_t now_ns)
     struct tern_push_consumer *consumer = op->consumer;
     struct rpc_call *call = NULL;
     op->sent_ns = now_ns;
-    struct lease_wire *wire = wire_create(op);
-    if (!wire || op_call(op, &call) != TERN_OK) {
+    struct lease_wire *wire = lease_wire_create(op);
+    if (!wire || lease_op_call(op, &call) != TERN_OK) {
         lock_acquire(&consumer->lock);
         ask_again(op, now_ns);
         lock_release(&consumer->lock);
         free(wire);
-        op_free(op);
+        lease_op_free(op);
         return;
     }
     Tern__Wire__LockQueuesRequest lock = TERN__WIRE__LOCK_QUEUES_REQUEST__INIT;
@@ -417,13 +396,14 @@ int64_t push_leases_step(struct tern_push_consumer *consumer, int64_t now_ns)
         if (!again)
             break; /* no memory: with the next step */
     }
+    int64_t release_ns = push_releases_step(consumer, now_ns);
     for (;;) {
         lock_acquire(&consumer->lock);
         int64_t next_ns = next_due(consumer);
         lock_release(&consumer->lock);
         if (next_ns > now_ns)
-            return next_ns;
-        struct lease_op *op = op_create(consumer);
+            return next_ns < release_ns ? next_ns : release_ns;
+        struct lease_op *op = lease_op_create(consumer);
         if (!op)
             return now_ns + ms_to_ns(LEASE_RETRY_MS);
         lock_acquire(&consumer->lock);
@@ -432,11 +412,9 @@ int64_t push_leases_step(struct tern_push_consumer *consumer, int64_t now_ns)
         if (op->count > 0)
             ask(op, now_ns);
         else
-            op_free(op);
+            lease_op_free(op);
     }
 }
-
-/* ---- leaving ---- */
 
 bool push_lease_keeps(const struct push_queue *queue, int64_t now_ns)
 {
@@ -444,133 +422,4 @@ bool push_lease_keeps(const struct push_queue *queue, int64_t now_ns)
     return queue->lease.asking ||
            (busy &&
             now_ns - queue->lease.left_ns < ms_to_ns(queue->consumer->options.consume_timeout_ms));
-}
-
-/* @thread link's */
-static void on_unlocked(struct rpc_call *call, void *arg)
-{
-    struct lease_op *op = arg;
-    struct tern_push_consumer *consumer = op->consumer;
-    enum tern_code code = rpc_call_result(call);
-    if (code != TERN_OK)
-        log_warn(consumer->env->log, "consumer_unlock_failed",
-                 "group=%s broker=%s queues=%zu code=%s reason=\"%s\"", consumer->options.group,
-                 op->queues[0]->id.broker_name, op->count, tern_code_name(code),
-                 error_text(&call->error, code));
-    struct latch *done = op->done;
-    rpc_call_unref(call);
-    op_free(op);
-    if (done)
-        latch_set(consumer->env->sched, done);
-}
-
-/* Takes the op. false: nothing was started, its latch will not be set. */
-static bool give_back(struct lease_op *op)
-{
-    struct tern_push_consumer *consumer = op->consumer;
-    struct rpc_call *call = NULL;
-    struct lease_wire *wire = wire_create(op);
-    if (!wire || op_call(op, &call) != TERN_OK) {
-        free(wire);
-        op_free(op);
-        return false;
-    }
-    Tern__Wire__UnlockQueuesRequest unlock = TERN__WIRE__UNLOCK_QUEUES_REQUEST__INIT;
-    unlock.group = text_bytes(consumer->options.group);
-    unlock.n_queues = unlock.n_claims = op->count;
-    unlock.queues = wire->queue_pointers;
-    unlock.claims = wire->claim_pointers;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    request.body_case = TERN__WIRE__REQUEST__BODY_UNLOCK_QUEUES;
-    request.unlock_queues = &unlock;
-    rpc_call_start(call, &request, 0, LEASE_GIVE_BACK_MS, on_unlocked, op);
-    free(wire);
-    return true;
-}
-
-/* Passes a lease to the object that took the queue's place; false: there is none. @locks
- * holds:CONSUMER */
-static bool pass_lease(struct tern_push_consumer *consumer, struct push_queue *from)
-{
-    struct push_queue *to = find_queue(consumer->queues, &from->id);
-    if (!to)
-        return false;
-    to->lease.known = true;
-    to->lease.tries_offset = from->lease.tries_offset;
-    to->lease.tries = from->lease.tries;
-    to->lease.due_ns = 0; /* asked for at once: the grant is the new object's own */
-    return true;
-}
-
-void push_leases_forgotten(struct tern_push_consumer *consumer, struct push_queue *queues)
-{
-    for (;;) {
-        struct lease_op *op = op_create(consumer);
-        unsigned late = 0;
-        if (!op)
-            return; /* they end by themselves */
-        lock_acquire(&consumer->lock);
-        for (struct push_queue *queue = queues; queue; queue = queue->next) {
-            if (!queue->lease.known || op->count == LEASE_QUEUES_MAX ||
-                (op->count > 0 &&
-                 strcmp(queue->id.broker_name, op->queues[0]->id.broker_name) != 0))
-                continue;
-            queue->lease.known = false;
-            late += atomic_load_explicit(&queue->cached, memory_order_relaxed) > 0;
-            if (pass_lease(consumer, queue))
-                continue;
-            push_queue_ref(queue);
-            op->queues[op->count++] = queue;
-        }
-        lock_release(&consumer->lock);
-        if (late > 0)
-            log_warn(consumer->env->log, "consumer_queue_given_up",
-                     "group=%s queues=%u limit_ms=%lld reason=\"a listener still runs\"",
-                     consumer->options.group, late,
-                     (long long)consumer->options.consume_timeout_ms);
-        if (op->count == 0) {
-            op_free(op);
-            return;
-        }
-        if (!give_back(op))
-            log_warn(consumer->env->log, "consumer_unlock_failed",
-                     "group=%s reason=\"no broker to tell: the lease ends by itself\"",
-                     consumer->options.group);
-    }
-}
-
-/* Queues that have left, run nothing and have a lease, of one broker. @locks takes:CONSUMER */
-static void collect_idle(struct tern_push_consumer *consumer, struct lease_op *op)
-{
-    lock_acquire(&consumer->lock);
-    for (struct push_queue *queue = consumer->leaving; queue; queue = queue->next) {
-        bool busy = atomic_load_explicit(&queue->cached, memory_order_acquire) > 0;
-        if (!queue->lease.known || busy || op->count == LEASE_QUEUES_MAX ||
-            (op->count > 0 && strcmp(queue->id.broker_name, op->queues[0]->id.broker_name) != 0))
-            continue;
-        queue->lease.known = false;
-        push_queue_ref(queue);
-        op->queues[op->count++] = queue;
-    }
-    lock_release(&consumer->lock);
-}
-
-void push_leases_flush(struct tern_push_consumer *consumer)
-{
-    for (;;) {
-        struct lease_op *op = op_create(consumer);
-        if (!op)
-            return;
-        collect_idle(consumer, op);
-        if (op->count == 0) {
-            op_free(op);
-            return;
-        }
-        struct latch done;
-        latch_init(&done);
-        op->done = &done;
-        /* The call ends by its own time-out, LEASE_GIVE_BACK_MS. */
-        if (give_back(op))
-            ENSURE(latch_wait(consumer->env->sched, &done, SCHED_NEVER));
-    }
 }

@@ -2,8 +2,8 @@
  * Orderly consumption inside a push consumer (RocketMQ: ConsumeMessageOrderlyService and the locks
  * of RebalanceImpl). docs/ordering.md tells it from outside.
  *
- *   push_locks.c   the lease on each queue: got before anything is asked about the queue, renewed,
- *                  given back when the last message of it is done and its progress committed
+ *   push_locks.c   the lease on each queue: got before anything is asked about the queue, renewed
+ *   push_release.c given back when the last message of it is done and its progress committed
  *   push_order.c   the queue's messages, one batch at a time, in the order of their offsets
  *
  *                      chunks of pulled messages
@@ -44,7 +44,7 @@ enum {
     LEASE_TELL_MS = 250,       /* between renewals that only tell how often a message failed */
     LEASE_LOOK_MS = 1000,      /* a queue without a lease shows that it lives */
     LEASE_QUEUES_MAX = 1024,   /* in one request */
-    LEASE_GIVE_BACK_MS = 1000, /* how long the broker may take to take one back */
+    LEASE_GIVE_BACK_MS = 1000, /* how long a broker may take to take one back */
     ORDER_TURN_MS = 10         /* a worker goes to another queue after so long */
 };
 
@@ -79,6 +79,14 @@ struct push_lease {
     int64_t tries_offset; /* the message that failed last, and how often */
     int32_t tries;
     int64_t left_ns; /* when the queue was dropped */
+    int64_t grant;   /* the broker's number of it; 0: none yet */
+    /* giving back */
+    struct push_queue *next_release;
+    int64_t passed_grant; /* of the object before, to be given back when there is no own */
+    int64_t tell_ns;      /* when to tell next */
+    unsigned told;        /* how often that was tried */
+    bool telling;         /* a request under way does */
+    bool told_free;       /* somebody may have heard of it */
 };
 
 struct tern_push_consumer;
@@ -123,14 +131,20 @@ int32_t push_lease_tries(struct push_queue *queue, int64_t offset);
  * request under way. @locks holds:CONSUMER
  */
 bool push_lease_keeps(const struct push_queue *queue, int64_t now_ns);
+
+/* ---- push_release.c ---- */
+
 /*
  * These queues (linked by next) are forgotten: their leases go to the objects that took their
  * places, or back to the broker. @thread control @locks takes:CONSUMER
  */
 void push_leases_forgotten(struct tern_push_consumer *consumer, struct push_queue *queues);
-/* Gives back those of all queues that have left and run nothing, and waits for the broker up to
- * LEASE_GIVE_BACK_MS.
+/* Gives back those of all queues that have left and run nothing, and waits until brokers have taken
+ * them, LEASE_GIVE_BACK_MS at least, and else until the deadline.
  * @thread application, when the control task has stopped @locks takes:CONSUMER */
-void push_leases_flush(struct tern_push_consumer *consumer);
+void push_leases_flush(struct tern_push_consumer *consumer, int64_t deadline_ns);
+/* Tells nobody any more. @thread application, when the control task has stopped @locks
+ * takes:CONSUMER */
+void push_releases_end(struct tern_push_consumer *consumer);
 
 #endif

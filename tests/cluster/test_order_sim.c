@@ -44,6 +44,7 @@ static uint32_t came[QUEUES];    /* messages of the queue, without those that ca
 static int64_t next_off[QUEUES]; /* one above the highest that came */
 static int64_t last_ms[QUEUES];  /* when the last one came */
 static bool may_repeat[QUEUES];  /* its owner was killed: what it had not committed comes again */
+static bool all_may_repeat;      /* there was nobody to commit to */
 static int64_t last_off[QUEUES];
 static uint32_t repeated;
 static uint64_t seed_now;
@@ -80,7 +81,7 @@ static void stir_when_due(void)
 static void note_message(int32_t queue, int64_t offset)
 {
     bool again = offset < next_off[queue];
-    if (again && may_repeat[queue]) {
+    if (again && (may_repeat[queue] || all_may_repeat)) {
         repeated++;
     } else if (offset != next_off[queue] && !(again && offset == last_off[queue] + 1)) {
         fail_msg("seed %" PRIu64 ": queue %" PRId32 ": offset %" PRId64 " came, %" PRId64
@@ -191,6 +192,7 @@ static void begin_as(uint64_t seed, int32_t role)
     memset(came, 0, sizeof came);
     memset(next_off, 0, sizeof next_off);
     memset(may_repeat, 0, sizeof may_repeat);
+    all_may_repeat = false;
     for (int i = 0; i < QUEUES; i++)
         last_off[i] = -1;
     repeated = 0;
@@ -388,6 +390,81 @@ static void members_join_while_the_master_is_away(void **state)
     end();
 }
 
+static struct member *leaving;
+
+/* Two members in the middle of their messages; one of them, which is to leave, has ended its last
+ * one. */
+static void one_of_two_is_to_leave(uint64_t seed)
+{
+    begin(seed);
+    leaving = member_join();
+    member_join();
+    world_run_ms(&world, 3000);
+    wanted = 10;
+    put_everywhere(10);
+    assert_true(world_await(&world, all_came, 4000));
+    wanted = 30;
+    slowly = true;
+    put_everywhere(20);
+    world_run_ms(&world, 1700);
+    assert_int_equal(tern_push_consumer_suspend(leaving->consumer), TERN_OK);
+    assert_int_equal(leaving->running, 0);
+    world_run_ms(&world, 6000); /* committed */
+}
+
+/* The owner said so itself: the slave hands its queues on without waiting for leases. */
+static void queues_of_a_member_that_leaves_go_on_while_the_master_is_dead(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        one_of_two_is_to_leave(seed);
+        node_kill(world.master);
+        world_run_ms(&world, 1000);
+        member_leave(leaving);
+        slowly = false;
+        int64_t left_ms = now_ms();
+        assert_true(world_await(&world, all_came, 70000));
+        assert_in_range(now_ms() - left_ms, 0, 12000);
+        assert_int_equal(repeated, 0);
+        end();
+    }
+}
+
+static void kill_master(void *arg)
+{
+    (void)arg;
+    node_kill(world.master);
+}
+
+static void start_nodes(void *arg)
+{
+    (void)arg;
+    node_start(world.master);
+    if (!world.slave->broker)
+        node_start(world.slave);
+}
+
+/* The master dies while it is told, or just before. Whatever it did with the release, it is back
+ * before a lease has ended, and so are the queues. */
+static void queues_of_a_member_that_left_go_on_when_the_master_is_back(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        one_of_two_is_to_leave(seed);
+        all_may_repeat = true; /* the master that is back raises versions of progress */
+        if (seed % 2 == 0)
+            node_kill(world.slave); /* nobody else can be told */
+        sim_after(world.cluster.sim.sched, (int64_t)seed * 100000, kill_master, NULL);
+        sim_after(world.cluster.sim.sched, ms_to_ns(2000), start_nodes, NULL);
+        member_leave(leaving);
+        slowly = false;
+        int64_t left_ms = now_ms();
+        assert_true(world_await(&world, all_came, 70000));
+        assert_in_range(now_ms() - left_ms, 0, 20000);
+        end();
+    }
+}
+
 /* A broker that was restarted has lost its locks: the owners come before the others. */
 static void owners_keep_their_queues_over_a_brokers_restart(void **state)
 {
@@ -420,6 +497,8 @@ int main(void)
         cmocka_unit_test(clean_stop_hands_over_within_a_second),
         cmocka_unit_test(order_holds_over_the_masters_death_and_return),
         cmocka_unit_test(members_join_while_the_master_is_away),
+        cmocka_unit_test(queues_of_a_member_that_leaves_go_on_while_the_master_is_dead),
+        cmocka_unit_test(queues_of_a_member_that_left_go_on_when_the_master_is_back),
         cmocka_unit_test(owners_keep_their_queues_over_a_brokers_restart),
     };
     return cmocka_run_group_tests_name("order", tests, NULL, NULL);

@@ -183,6 +183,12 @@ bool ha_decides_locks(struct ha *ha)
     return fake.ha.decides_locks;
 }
 
+bool ha_hands_on_locks(struct ha *ha)
+{
+    (void)ha;
+    return fake.ha.hands_on_locks;
+}
+
 bool ha_readable(struct ha *ha, char *text, size_t size)
 {
     (void)ha;

@@ -21,7 +21,7 @@ struct fake_queue {
 /* What replication says, when broker.ha is set (fake_broker_ha). */
 struct fake_ha {
     int state;
-    bool decides_progress, decides_locks, readable, writable;
+    bool decides_progress, decides_locks, hands_on_locks, readable, writable;
     int changes; /* calls of ha_on_change() */
 };
 

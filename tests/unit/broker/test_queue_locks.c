@@ -266,15 +266,165 @@ static void restarted_broker_gives_queues_to_their_owners_first(void **state)
     assert_int_equal(answer.remaining_ms, QUEUE_LOCK_CLAIMS_MS);
     assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c1", true, &held, &answer),
                      QUEUE_LOCKED);
-    assert_int_equal(lock(slave, 2, "c1", true), QUEUE_LOCKED); /* what a copy says counts */
+    queue_locks_unlock(master, "G", "T", 0, "c1"); /* granted since, and given back */
+    assert_int_equal(lock(master, 0, "c2", true), QUEUE_LOCKED);
+    /* A copy of a release says nothing of who was granted the queue after it. */
+    assert_int_equal(lock(slave, 2, "c1", true), QUEUE_LOCKED);
     queue_locks_unlock(slave, "G", "T", 2, "c1");
     sync_locks(slave, master);
-    assert_int_equal(lock(master, 2, "c2", true), QUEUE_LOCKED);
+    assert_int_equal(lock(master, 2, "c2", true), QUEUE_LOCK_NOT_NEW);
     pass_ms(QUEUE_LOCK_CLAIMS_MS);
+    assert_int_equal(lock(master, 2, "c2", true), QUEUE_LOCKED);
+    queue_locks_unlock(master, "G", "T", 0, "c2");
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCKED);
     assert_int_equal(queue_locks_claim(master, "G", "T", 0, "c2", true, &held, &answer),
                      QUEUE_LOCK_OTHERS);
     assert_int_equal(queue_locks_claim(master, "G", "T", 1, "c2", true, NULL, &answer),
                      QUEUE_LOCKED);
+}
+
+/* ---- grants ---- */
+
+static int64_t take(struct queue_locks *locks, const char *client, int64_t renews)
+{
+    const struct queue_lock_claim claim = {.held = renews > 0, .grant = renews};
+    struct queue_lock_answer answer;
+    assert_int_equal(
+        queue_locks_claim(locks, "G", "T", 0, client, QUEUE_LOCK_GRANTS_ALL, &claim, &answer),
+        QUEUE_LOCKED);
+    assert_true(answer.grant > 0);
+    return answer.grant;
+}
+
+static void give_back(struct queue_locks *locks, const char *client, int64_t grant, bool first)
+{
+    const struct queue_lock_claim claim = {.held = first, .grant = grant};
+    queue_locks_release(locks, "G", "T", 0, client, &claim);
+}
+
+static int hand_on(struct queue_locks *locks, const char *client)
+{
+    return queue_locks_claim(locks, "G", "T", 0, client, QUEUE_LOCK_GRANTS_FREED, NULL, NULL);
+}
+
+static void each_grant_has_a_higher_number_and_renewing_keeps_it(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    assert_true(take(master, "c1", one) == one);
+    int64_t two = take(master, "c1", 0); /* a new object of the same client */
+    assert_true(two > one);
+    give_back(master, "c1", two, true);
+    assert_true(take(master, "c2", 0) > two);
+    queue_locks_forget(master); /* restarted */
+    pass_ms(1000);
+    assert_true(take(master, "c1", 0) > two);
+}
+
+static void late_release_frees_no_later_grant(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    int64_t two = take(master, "c1", 0);
+    give_back(master, "c1", one, true);
+    assert_string_equal(owner(master, 0), "c1");
+    give_back(master, "c1", two, true);
+    assert_string_equal(owner(master, 0), "");
+    take(master, "c2", 0);
+    give_back(master, "c1", two, false);
+    assert_string_equal(owner(master, 0), "c2");
+    int64_t four = take(master, "c2", 0);
+    give_back(master, "c2", four, true);
+    take(master, "c1", 0);
+    give_back(master, "c1", two, false);
+    assert_string_equal(owner(master, 0), "c1");
+}
+
+static void renewal_that_its_release_overtook_takes_nothing(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    give_back(master, "c1", one, true);
+    const struct queue_lock_claim late = {.held = true, .grant = one};
+    assert_int_equal(
+        queue_locks_claim(master, "G", "T", 0, "c1", QUEUE_LOCK_GRANTS_ALL, &late, NULL),
+        QUEUE_LOCK_NOT_NEW);
+    take(master, "c2", 0);
+}
+
+/* The release was told to the slave: no copy of before brings the lock back, and the owner's own
+ * master gives way. */
+static void release_is_overtaken_by_no_older_copy(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    sync_locks(master, slave);
+    give_back(slave, "c1", one, false);
+    sync_locks(master, slave);
+    assert_string_equal(owner(slave, 0), "");
+    sync_locks(slave, master);
+    assert_string_equal(owner(master, 0), "");
+    take(master, "c2", 0);
+    sync_locks(slave, master); /* told twice */
+    assert_string_equal(owner(master, 0), "c2");
+}
+
+/* … also not at a broker that was restarted meanwhile, or does not know of that grant yet. */
+static void release_is_kept_where_nothing_is_known(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    sync_locks(master, slave);
+    queue_locks_forget(master);
+    queue_locks_await_claims(master);
+    give_back(master, "c1", one, false);
+    sync_locks(slave, master);
+    assert_string_equal(owner(master, 0), "");
+    assert_int_equal(lock(master, 0, "c2", true), QUEUE_LOCK_NOT_NEW); /* others may claim it */
+    pass_ms(QUEUE_LOCK_CLAIMS_MS);
+    int64_t two = take(master, "c2", 0);
+    give_back(slave, "c2", two, true); /* the slave still thinks of c1: not its to free */
+    assert_string_equal(owner(slave, 0), "c1");
+    pass_ms(QUEUE_LOCK_LEASE_MS);
+    give_back(slave, "c2", two, true);
+    sync_locks(master, slave);
+    assert_string_equal(owner(slave, 0), "");
+}
+
+static void slave_hands_on_what_its_owner_gave_back_first(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    sync_locks(master, slave);
+    pass_ms(20000);
+    assert_int_equal(hand_on(slave, "c2"), QUEUE_LOCK_OTHERS);
+    give_back(slave, "c1", one, true);
+    assert_int_equal(lock(slave, 0, "c2", false), QUEUE_LOCK_NOT_NEW);
+    assert_int_equal(hand_on(slave, "c2"), QUEUE_LOCKED);
+    assert_int_equal(hand_on(slave, "c3"), QUEUE_LOCK_OTHERS);
+    queue_locks_forget(master);
+    sync_locks(slave, master); /* it is back, and knows */
+    assert_int_equal(lock(master, 0, "c3", true), QUEUE_LOCK_OTHERS);
+}
+
+static void slave_hands_on_nothing_that_others_may_have(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    sync_locks(master, slave);
+    give_back(slave, "c1", one, false); /* another broker was told, and may have granted it */
+    assert_int_equal(hand_on(slave, "c2"), QUEUE_LOCK_NOT_NEW);
+
+    pass_ms(2 * QUEUE_LOCK_LEASE_MS);
+    queue_locks_forget(master);
+    queue_locks_forget(slave);
+    int64_t two = take(master, "c1", 0);
+    sync_locks(master, slave);
+    pass_ms(40000); /* renewed here alone: by the master's account it ends 20 s from now */
+    assert_true(take(slave, "c1", two) == two);
+    give_back(slave, "c1", two, true);
+    pass_ms(16000);
+    assert_int_equal(hand_on(slave, "c2"), QUEUE_LOCK_NOT_NEW);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -293,6 +443,13 @@ int main(void)
         TEST(forgotten_locks_are_free),
         TEST(table_is_bounded_and_still_renews),
         TEST(failed_tries_reach_the_next_owner),
+        TEST(each_grant_has_a_higher_number_and_renewing_keeps_it),
+        TEST(late_release_frees_no_later_grant),
+        TEST(renewal_that_its_release_overtook_takes_nothing),
+        TEST(release_is_overtaken_by_no_older_copy),
+        TEST(release_is_kept_where_nothing_is_known),
+        TEST(slave_hands_on_what_its_owner_gave_back_first),
+        TEST(slave_hands_on_nothing_that_others_may_have),
         TEST(restarted_broker_gives_queues_to_their_owners_first),
     };
     return cmocka_run_group_tests_name("queue_locks", tests, NULL, NULL);
