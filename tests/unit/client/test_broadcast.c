@@ -1,71 +1,14 @@
 /*
- * Broadcasting and progress that is not the broker's: R-1, R-2, R-7, RO-11, RO-13, OF-03.
+ * Broadcasting: all to all, what "started" means, and the directory that progress is in: R-1, R-2,
+ * R-7, RO-11, RO-13, OF-03.
  */
-#include "tests/unit/client/fake_cluster.h"
+#include "tests/unit/client/broadcast_member.h"
 
 #include <errno.h>
 
 #include "base/fs.h"
-#include "base/log.h"
 
-#define DIR_TEXT "/home/somebody/offsets"
 #define FILE_OF_DEFAULT DIR_TEXT "/DEFAULT/group/offsets"
-
-struct member {
-    struct tern_consumer_options *options;
-    struct tern_push_consumer *consumer;
-    struct heard *heard;
-};
-
-/* name NULL: none of its own. Not started. */
-static struct member member_create(struct fake *fake, const char *name)
-{
-    struct member member = {.options = tern_consumer_options_create(), .heard = heard_create(fake)};
-    assert_ok(tern_consumer_options_namesrv(member.options, fake->namesrv.address));
-    assert_ok(tern_consumer_options_group(member.options, "group"));
-    if (name)
-        assert_ok(tern_consumer_options_instance(member.options, name));
-    assert_ok(tern_consumer_options_model(member.options, TERN_BROADCASTING));
-    assert_ok(tern_consumer_options_offset_dir(member.options, DIR_TEXT));
-    tern_consumer_options_world(member.options, &fake->env, fake->client);
-    return member;
-}
-
-static enum tern_code member_try_start(struct member *member, struct tern_error *err)
-{
-    *err = (struct tern_error){.text = ""};
-    assert_ok(tern_push_consumer_create(member->options, &member->consumer, err));
-    assert_ok(tern_push_consumer_subscribe(member->consumer, FAKE_TOPIC, "*", err));
-    assert_ok(tern_push_consumer_listener(member->consumer, listen_and_remember, member->heard));
-    return tern_push_consumer_start(member->consumer, err);
-}
-
-static void member_start(struct member *member)
-{
-    struct tern_error err;
-    if (member_try_start(member, &err) != TERN_OK)
-        fail_msg("%s", err.text);
-}
-
-static void member_stop(struct member *member)
-{
-    tern_push_consumer_destroy(member->consumer);
-    member->consumer = NULL;
-}
-
-static void member_end(struct member *member)
-{
-    member_stop(member);
-    tern_consumer_options_destroy(member->options);
-    free(member->heard);
-}
-
-static struct tern_consumer_stats stats_of(const struct member *member)
-{
-    struct tern_consumer_stats stats;
-    tern_push_consumer_stats(member->consumer, &stats);
-    return stats;
-}
 
 /* ---- files of the simulated disk ---- */
 
@@ -108,7 +51,7 @@ static void every_member_gets_every_message_of_every_queue(void **state)
     fake_run_ms(fake, 6000);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(members[i].heard->count, 200);
-        assert_int_equal(stats_of(&members[i]).queues, 4);
+        assert_int_equal(member_stats(&members[i]).queues, 4);
     }
     assert_int_equal(fake->queues[0].committed, -1); /* the broker hears of no progress */
     assert_int_equal(fake->last_pull_commit, -1);
@@ -222,7 +165,7 @@ static void a_failed_message_is_dropped_and_counted(void **state)
     member_start(&member);
     fake_publish(fake, 0, NULL, 10);
     fake_run_ms(fake, 6000);
-    struct tern_consumer_stats stats = stats_of(&member);
+    struct tern_consumer_stats stats = member_stats(&member);
     assert_int_equal(stats.dropped, 1);
     assert_int_equal(stats.failed, 1);
     assert_int_equal(stats.consumed, 9);
@@ -421,217 +364,6 @@ static void settings_of_broadcasting_are_checked(void **state)
     tern_consumer_options_destroy(options);
 }
 
-/* ---- a store of the application's ---- */
-
-enum { STORE_QUEUES = 4 };
-
-struct app_store {
-    int64_t offsets[STORE_QUEUES], durable[STORE_QUEUES]; /* -1: none */
-    unsigned loads, queries, persists, removes;
-    enum tern_code load_code, query_code, persist_code;
-    bool refuses_first; /* updates of queue 0 */
-};
-
-static enum tern_code app_load(void *arg, struct tern_error *err)
-{
-    struct app_store *store = arg;
-    store->loads++;
-    if (store->load_code != TERN_OK)
-        snprintf(err->text, sizeof err->text, "the database is away");
-    return store->load_code;
-}
-
-static enum tern_code app_query(void *arg, const struct tern_queue *queue, int64_t *offset,
-                                struct tern_error *err)
-{
-    struct app_store *store = arg;
-    (void)err;
-    store->queries++;
-    if (store->query_code != TERN_OK)
-        return store->query_code;
-    *offset = store->offsets[queue->queue_id];
-    return *offset < 0 ? TERN_QUERY_NOT_FOUND : TERN_OK;
-}
-
-static enum tern_code app_update(void *arg, const struct tern_queue *queue, int64_t offset,
-                                 struct tern_error *err)
-{
-    struct app_store *store = arg;
-    (void)err;
-    if (store->refuses_first && queue->queue_id == 0)
-        return TERN_LIMIT;
-    store->offsets[queue->queue_id] = offset;
-    return TERN_OK;
-}
-
-static enum tern_code app_persist(void *arg, struct tern_error *err)
-{
-    struct app_store *store = arg;
-    (void)err;
-    store->persists++;
-    if (store->persist_code == TERN_OK)
-        memcpy(store->durable, store->offsets, sizeof store->durable);
-    return store->persist_code;
-}
-
-static void app_remove(void *arg, const struct tern_queue *queue)
-{
-    struct app_store *store = arg;
-    (void)queue;
-    store->removes++;
-}
-
-/* A clustering member with the store. */
-static struct member member_with(struct fake *fake, const char *name, struct app_store *store)
-{
-    struct member member = member_create(fake, name);
-    struct tern_offset_store ops = {.arg = store,
-                                    .load = app_load,
-                                    .query = app_query,
-                                    .update = app_update,
-                                    .persist = app_persist,
-                                    .remove = app_remove};
-    assert_ok(tern_consumer_options_model(member.options, TERN_CLUSTERING));
-    assert_ok(tern_consumer_options_from(member.options, TERN_FROM_FIRST, 0));
-    assert_ok(tern_consumer_options_offset_store(member.options, &ops));
-    return member;
-}
-
-static struct app_store empty_store(void)
-{
-    struct app_store store = {.loads = 0};
-    for (int i = 0; i < STORE_QUEUES; i++)
-        store.offsets[i] = store.durable[i] = -1;
-    return store;
-}
-
-static void a_custom_store_decides_where_queues_begin_and_hears_of_progress(void **state)
-{
-    (void)state;
-    struct fake *fake = fake_create(2);
-    struct app_store store = empty_store();
-    store.offsets[0] = 40;
-    fake->queues[0].committed = 7; /* means nothing here */
-    fake->queues[0].version = 3;
-    fake_publish(fake, 0, NULL, 50);
-    fake_publish(fake, 1, NULL, 20);
-    struct member member = member_with(fake, "a", &store);
-    member_start(&member);
-    fake_run_ms(fake, 6000);
-    assert_int_equal(member.heard->count, 10 + 20); /* none: by the policy, from the first */
-    assert_int_equal(store.loads, 1);
-    assert_int_equal(store.durable[0], 50);
-    assert_int_equal(store.durable[1], 20);
-    assert_int_equal(fake->commits, 0);
-    assert_int_equal(fake->queries, 0);
-    unsigned persists = store.persists;
-    fake_run_ms(fake, 20000);
-    assert_int_equal(store.persists, persists); /* nothing changed */
-    fake_publish(fake, 0, NULL, 1);
-    fake_run_ms(fake, 100);
-    member_end(&member);
-    assert_int_equal(store.durable[0], 51);
-    fake_destroy(fake);
-}
-
-/* OF-04 for stores: an error is not "none" */
-static void a_store_that_cannot_tell_is_asked_again(void **state)
-{
-    (void)state;
-    struct fake *fake = fake_create(1);
-    struct app_store store = empty_store();
-    store.offsets[0] = 40;
-    store.query_code = TERN_TIMEOUT;
-    fake_publish(fake, 0, NULL, 50);
-    struct member member = member_with(fake, "a", &store);
-    member_start(&member);
-    fake_run_ms(fake, 20000);
-    assert_in_range(store.queries, 10, 40);
-    assert_int_equal(member.heard->count, 0);
-    assert_int_equal(store.offsets[0], 40);
-    store.query_code = TERN_OK;
-    fake_run_ms(fake, 2000);
-    assert_int_equal(member.heard->count, 10);
-    member_end(&member);
-    fake_destroy(fake);
-}
-
-static void a_store_that_fails_is_told_again_and_refuses_a_start(void **state)
-{
-    (void)state;
-    struct fake *fake = fake_create(1);
-    struct app_store store = empty_store();
-    struct tern_error err;
-    store.load_code = TERN_UNREACHABLE;
-    struct member member = member_with(fake, "a", &store);
-    assert_int_equal(member_try_start(&member, &err), TERN_UNREACHABLE);
-    assert_contains(err.text, "the database is away");
-    member_stop(&member);
-    store.load_code = TERN_OK;
-    store.persist_code = TERN_IO;
-    member_start(&member);
-    fake_publish(fake, 0, NULL, 10);
-    fake_run_ms(fake, 16000);
-    assert_in_range(store.persists, 3, 5);
-    assert_int_equal(store.durable[0], -1);
-    assert_true(sim_log_count(&fake->sim, "consumer_store_failed") >= 3);
-    store.persist_code = TERN_OK;
-    fake_run_ms(fake, 6000);
-    assert_int_equal(store.durable[0], 10);
-    member_end(&member);
-    fake_destroy(fake);
-}
-
-/* Nor at the end, when there is no next interval. */
-static void a_queue_that_the_store_refuses_keeps_no_other_back(void **state)
-{
-    (void)state;
-    struct fake *fake = fake_create(4);
-    struct app_store store = empty_store();
-    store.refuses_first = true;
-    struct member member = member_with(fake, "a", &store);
-    member_start(&member);
-    for (int q = 0; q < 4; q++)
-        fake_publish(fake, q, NULL, 10);
-    fake_run_ms(fake, 6000);
-    for (int q = 1; q < 4; q++)
-        assert_int_equal(store.durable[q], 10);
-    assert_int_equal(store.durable[0], -1);
-    for (int q = 0; q < 4; q++)
-        fake_publish(fake, q, NULL, 5);
-    fake_run_ms(fake, 100);
-    member_stop(&member);
-    for (int q = 1; q < 4; q++)
-        assert_int_equal(store.durable[q], 15);
-    assert_int_equal(store.durable[0], -1);
-    assert_true(sim_log_count(&fake->sim, "consumer_store_failed") >= 2);
-    member_end(&member);
-    fake_destroy(fake);
-}
-
-static void queues_that_leave_are_told_and_removed(void **state)
-{
-    (void)state;
-    struct fake *fake = fake_create(4);
-    struct app_store store = empty_store();
-    struct app_store others = empty_store();
-    struct member first = member_with(fake, "a", &store);
-    member_start(&first);
-    fake_run_ms(fake, 1000);
-    for (int q = 0; q < 4; q++)
-        fake_publish(fake, q, NULL, 9);
-    fake_run_ms(fake, 500);
-    struct member second = member_with(fake, "b", &others);
-    member_start(&second);
-    fake_run_ms(fake, 1000);
-    assert_int_equal(stats_of(&first).queues, 2);
-    assert_int_equal(store.durable[3], 9); /* at once, not at the interval */
-    assert_int_equal(store.removes, 2);
-    member_end(&second);
-    member_end(&first);
-    fake_destroy(fake);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -649,11 +381,6 @@ int main(void)
         cmocka_unit_test(a_damaged_file_refuses_the_start_and_stays),
         cmocka_unit_test(names_become_paths_safely),
         cmocka_unit_test(settings_of_broadcasting_are_checked),
-        cmocka_unit_test(a_custom_store_decides_where_queues_begin_and_hears_of_progress),
-        cmocka_unit_test(a_store_that_cannot_tell_is_asked_again),
-        cmocka_unit_test(a_store_that_fails_is_told_again_and_refuses_a_start),
-        cmocka_unit_test(a_queue_that_the_store_refuses_keeps_no_other_back),
-        cmocka_unit_test(queues_that_leave_are_told_and_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

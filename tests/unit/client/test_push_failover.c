@@ -1,34 +1,5 @@
 /* The push consumer when addresses of a broker set come and go: H-4, H-5, C-3, HA-21, OF-02. */
-#include "tests/unit/client/fake_cluster.h"
-
-struct rig {
-    struct fake *fake;
-    struct heard *heard;
-    struct tern_consumer_options *options;
-    struct tern_push_consumer *consumer;
-};
-
-static struct tern_push_consumer *start_consumer(struct tern_consumer_options *options,
-                                                 struct heard *heard)
-{
-    struct tern_push_consumer *consumer;
-    struct tern_error err = {.text = ""};
-    assert_ok(tern_push_consumer_create(options, &consumer, &err));
-    assert_ok(tern_push_consumer_subscribe(consumer, FAKE_TOPIC, "*", &err));
-    assert_ok(tern_push_consumer_listener(consumer, listen_and_remember, heard));
-    if (tern_push_consumer_start(consumer, &err) != TERN_OK)
-        fail_msg("%s", err.text);
-    return consumer;
-}
-
-static struct rig rig_create(int queue_count)
-{
-    struct rig rig = {.fake = fake_create(queue_count)};
-    rig.heard = heard_create(rig.fake);
-    rig.options = fake_options(rig.fake, "group", "a");
-    assert_ok(tern_consumer_options_from(rig.options, TERN_FROM_FIRST, 0));
-    return rig;
-}
+#include "tests/unit/client/push_rig.h"
 
 /* Running for six seconds: everything that was published is consumed and committed. */
 static struct rig rig_running(int queue_count, int64_t published)
@@ -36,19 +7,11 @@ static struct rig rig_running(int queue_count, int64_t published)
     struct rig rig = rig_create(queue_count);
     for (int i = 0; i < queue_count; i++)
         fake_publish(rig.fake, i, NULL, published);
-    rig.consumer = start_consumer(rig.options, rig.heard);
+    rig_start(&rig, "*");
     fake_run_ms(rig.fake, 6000);
     assert_int_equal(rig.heard->count, (unsigned)(queue_count * published));
     assert_int_equal(rig.fake->queues[0].committed, published > 0 ? published : -1);
     return rig;
-}
-
-static void rig_destroy(struct rig *rig)
-{
-    tern_push_consumer_destroy(rig->consumer);
-    tern_consumer_options_destroy(rig->options);
-    fake_destroy(rig->fake);
-    free(rig->heard);
 }
 
 static struct fake_node *master_of(struct rig *rig)
@@ -179,10 +142,10 @@ static void a_fresh_masters_list_of_members_is_not_believed(void **state)
 {
     (void)state;
     struct rig rig = rig_create(4);
-    struct tern_consumer_options *options = fake_options(rig.fake, "group", "b");
-    struct heard *heard = heard_create(rig.fake);
-    rig.consumer = start_consumer(rig.options, rig.heard);
-    struct tern_push_consumer *other = start_consumer(options, heard);
+    struct rig other = {.options = fake_options(rig.fake, "group", "b"),
+                        .heard = heard_create(rig.fake)};
+    rig_start(&rig, "*");
+    rig_start(&other, "*");
     fake_run_ms(rig.fake, 10000);
     struct tern_consumer_stats stats;
     tern_push_consumer_stats(rig.consumer, &stats);
@@ -199,9 +162,9 @@ static void a_fresh_masters_list_of_members_is_not_believed(void **state)
     fake_run_ms(rig.fake, 30000);
     assert_int_equal(sim_log_count(&rig.fake->sim, "consumer_queue_taken"), taken);
     assert_true(master_of(&rig)->members_asked > 0);
-    tern_push_consumer_destroy(other);
-    tern_consumer_options_destroy(options);
-    free(heard);
+    tern_push_consumer_destroy(other.consumer);
+    tern_consumer_options_destroy(other.options);
+    free(other.heard);
     rig_destroy(&rig);
 }
 
@@ -252,7 +215,7 @@ static void a_suggested_slave_at_its_end_does_not_hold_up_what_the_master_has(vo
     fake_publish(rig.fake, 0, NULL, 1000);
     rig.fake->queues[0].slave_max = 320;
     rig.fake->suggest = 1;
-    rig.consumer = start_consumer(rig.options, rig.heard);
+    rig_start(&rig, "*");
     fake_run_ms(rig.fake, 30000);
     assert_int_equal(rig.heard->count, 1000);
     for (unsigned i = 0; i < 1000; i++)
@@ -306,7 +269,7 @@ static void a_slave_that_refuses_is_left_without_a_pause(void **state)
         rig.fake->suggest = 1;
         slave_of(&rig)->pull_code = codes[i];
         fake_publish(rig.fake, 0, NULL, 1000);
-        rig.consumer = start_consumer(rig.options, rig.heard);
+        rig_start(&rig, "*");
         fake_run_ms(rig.fake, 1000);
         assert_int_equal(rig.heard->count, 1000);
         assert_in_range(slave_of(&rig)->pulls, 1, 3);
@@ -331,7 +294,7 @@ static void a_suggestion_that_alternates_loses_and_repeats_nothing(void **state)
     rig.fake->on_pull = alternate;
     fake_publish(rig.fake, 0, NULL, 5000);
     fake_publish(rig.fake, 1, NULL, 5000);
-    rig.consumer = start_consumer(rig.options, rig.heard);
+    rig_start(&rig, "*");
     fake_run_ms(rig.fake, 30000);
     assert_int_equal(rig.heard->count, 10000);
     assert_true(slave_of(&rig)->pulls > 50 && master_of(&rig)->pulls > 50);
@@ -348,7 +311,7 @@ static void progress_unknown_at_the_master_is_asked_of_the_slave(void **state)
     fake_publish(rig.fake, 0, NULL, 50);
     rig.fake->queues[0].committed = 45;
     master_of(&rig)->query_code = TERN_PROGRESS_UNKNOWN;
-    rig.consumer = start_consumer(rig.options, rig.heard);
+    rig_start(&rig, "*");
     fake_run_ms(rig.fake, 300);
     assert_int_equal(rig.heard->count, 5);
     assert_int_equal(rig.heard->items[0].offset, 45);
@@ -361,7 +324,7 @@ static void progress_unknown_everywhere_is_asked_again_and_decides_nothing(void 
     struct rig rig = rig_create(1);
     fake_publish(rig.fake, 0, NULL, 50);
     rig.fake->query_code = TERN_PROGRESS_UNKNOWN;
-    rig.consumer = start_consumer(rig.options, rig.heard);
+    rig_start(&rig, "*");
     fake_run_ms(rig.fake, 20000);
     assert_in_range(master_of(&rig)->queries, 18, 26);
     assert_in_range(slave_of(&rig)->queries, 18, 26);

@@ -1,6 +1,6 @@
 /* When a push consumer does not pull: flow control, pauses, what its settings allow (R-4, facts
  * 7.5, 7.9), and queues without a sign of life (facts 7.7, RO-08). */
-#include "tests/unit/client/fake_cluster.h"
+#include "tests/unit/client/heard.h"
 
 #include "client/push_internal.h"
 

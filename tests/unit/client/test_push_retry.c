@@ -2,7 +2,7 @@
  * Failing messages in the push consumer, against a scripted cluster: what is sent back and how, who
  * counts the tries, and what a listener may decide (R-6, RO-01, RO-03).
  */
-#include "tests/unit/client/fake_cluster.h"
+#include "tests/unit/client/heard.h"
 
 struct rig {
     struct fake *fake;

@@ -1,28 +1,12 @@
 /*
  * What a push consumer's start does, in which order, and what makes it fail (R-2). States and wrong
- * calls are in test_push_consumer.c, stores of progress in test_broadcast.c.
+ * calls are in test_push_life.c, stores of progress in test_broadcast.c and test_offset_store.c.
  */
-#include "tests/unit/client/fake_cluster.h"
+#include "tests/unit/client/push_rig.h"
 
 #include "client/push_internal.h"
 
 #define CONDITION "region = 'eu'"
-
-struct rig {
-    struct fake *fake;
-    struct heard *heard;
-    struct tern_consumer_options *options;
-    struct tern_push_consumer *consumer;
-};
-
-static struct rig rig_create(void)
-{
-    struct rig rig = {.fake = fake_create(2)};
-    rig.heard = heard_create(rig.fake);
-    rig.options = fake_options(rig.fake, "group", "a");
-    assert_ok(tern_consumer_options_from(rig.options, TERN_FROM_FIRST, 0));
-    return rig;
-}
 
 /* Not started; condition NULL: all tags. */
 static void rig_subscribe(struct rig *rig, const char *condition)
@@ -33,14 +17,6 @@ static void rig_subscribe(struct rig *rig, const char *condition)
     else
         assert_ok(tern_push_consumer_subscribe(rig->consumer, FAKE_TOPIC, "*", NULL));
     assert_ok(tern_push_consumer_listener(rig->consumer, listen_and_remember, rig->heard));
-}
-
-static void rig_destroy(struct rig *rig)
-{
-    tern_push_consumer_destroy(rig->consumer);
-    tern_consumer_options_destroy(rig->options);
-    fake_destroy(rig->fake);
-    free(rig->heard);
 }
 
 /* Places among the kinds of requests, in the order in which they came first. */
@@ -56,7 +32,7 @@ static int place(const struct rig *rig, int32_t kind)
 static void steps_come_in_their_order(void **state)
 {
     (void)state;
-    struct rig rig = rig_create();
+    struct rig rig = rig_create(2);
     rig_subscribe(&rig, CONDITION);
     assert_ok(tern_push_consumer_start(rig.consumer, NULL));
     assert_int_equal(rig.fake->member_count, 1); /* known to the broker when start returns */
@@ -75,7 +51,7 @@ static void steps_come_in_their_order(void **state)
 static void clustering_also_subscribes_to_its_retry_topic(void **state)
 {
     (void)state;
-    struct rig rig = rig_create();
+    struct rig rig = rig_create(2);
     rig_subscribe(&rig, NULL);
     assert_ok(tern_push_consumer_start(rig.consumer, NULL));
     assert_int_equal(sim_log_count(&rig.fake->sim, "topic=" FAKE_RETRY), 1);
@@ -94,7 +70,7 @@ static void a_condition_that_the_broker_refuses_fails_the_start(void **state)
     (void)state;
     static const enum tern_code codes[] = {TERN_NOT_SUPPORTED, TERN_SUBSCRIPTION_PARSE_FAILED};
     for (size_t i = 0; i < 2; i++) {
-        struct rig rig = rig_create();
+        struct rig rig = rig_create(2);
         struct tern_error err = {.text = ""};
         rig.fake->check_code = codes[i];
         rig_subscribe(&rig, CONDITION);
@@ -114,7 +90,7 @@ static void a_condition_that_the_broker_refuses_fails_the_start(void **state)
 static void tags_are_not_asked_about(void **state)
 {
     (void)state;
-    struct rig rig = rig_create();
+    struct rig rig = rig_create(2);
     rig.fake->check_code = TERN_NOT_SUPPORTED;
     rig_subscribe(&rig, NULL);
     assert_ok(tern_push_consumer_start(rig.consumer, NULL));
@@ -126,7 +102,7 @@ static void tags_are_not_asked_about(void **state)
 static void brokers_that_are_away_decide_nothing(void **state)
 {
     (void)state;
-    struct rig rig = rig_create();
+    struct rig rig = rig_create(2);
     fake_publish(rig.fake, 0, NULL, 3);
     fake_node_down(&rig.fake->brokers[0]);
     fake_node_down(&rig.fake->brokers[1]);

@@ -1,5 +1,5 @@
 /* Members of a group share the queues: who owns what when members come and go and answers fail. */
-#include "tests/unit/client/fake_cluster.h"
+#include "tests/unit/client/heard.h"
 
 enum { QUEUES = 8 };
 
