@@ -343,3 +343,19 @@ void world_until(const unsigned *value, unsigned least)
         fail_msg("%u of %u after a minute; %s; diary %s", *value, least, status->text, world.diary);
     }
 }
+
+void assert_readable(bool readable)
+{
+    char text[256] = "";
+    assert_int_equal(replica_readable(world.replica, text, sizeof text), readable);
+}
+
+void assert_text(const char *words)
+{
+    struct replica_status *status = calloc(1, sizeof *status);
+    assert_non_null(status);
+    replica_status(world.replica, status);
+    if (!strstr(status->text, words))
+        fail_msg("\"%s\" does not say \"%s\"", status->text, words);
+    free(status);
+}

@@ -23,6 +23,7 @@
 #include "tests/unit/ha/fake_store.h"
 
 #define assert_ok(expr) assert_int_equal((expr), TERN_OK)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, world_set_up, world_tear_down)
 #define SOURCE_ADDRESS "10.0.0.1:10912"
 
 struct replica_world {
@@ -66,6 +67,9 @@ void world_run(int64_t ms);
 void world_until(const unsigned *value, unsigned least);
 /* Every byte here is the source's, and so are the epochs. */
 void world_check_same(void);
+/* What its status says of reading, and in words. */
+void assert_readable(bool readable);
+void assert_text(const char *words);
 void world_stop_source(void);
 void world_start_source(void);
 
