@@ -195,6 +195,11 @@ static struct record record_of(int32_t queue_id, uint32_t sys_flag)
     };
 }
 
+uint32_t world_pick(struct world *w, uint32_t bound)
+{
+    return (uint32_t)rng_below(&w->sim.rng.rng, bound);
+}
+
 size_t world_record_bytes(size_t body_bytes)
 {
     return record_size(body_bytes, sizeof WORLD_TOPIC - 1, 0, 0);

@@ -93,6 +93,9 @@ void world_peek(struct world *w, int64_t phys_off, void *bytes, size_t size);
 bool world_all_zero(struct world *w, int64_t from, int64_t end);
 void world_segment_path(int64_t base, char out[FS_PATH_BYTES]);
 
+/* A random number below the bound, of the world's own generator. */
+uint32_t world_pick(struct world *w, uint32_t bound);
+
 /* Size of a record of this body in WORLD_TOPIC. */
 size_t world_record_bytes(size_t body_bytes);
 

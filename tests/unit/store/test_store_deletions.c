@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "broker/store/commit_log_internal.h"
 #include "broker/store/deletions.h"
-#include "tests/unit/store/copy_world.h"
+#include "tests/unit/store/pair_world.h"
 
 struct send {
     struct store_append append; /* first */
@@ -322,25 +322,6 @@ static void a_list_that_cannot_be_read_refuses_the_start(void **state)
 }
 
 /* ---- on a copy ---- */
-
-struct pair {
-    struct world w;
-    struct copy c;
-};
-
-static void pair_init(struct pair *p, uint64_t seed)
-{
-    world_init(&p->w, seed);
-    copy_init(&p->c, &p->w);
-    world_open(&p->w);
-    copy_open(&p->c);
-}
-
-static void pair_fini(struct pair *p)
-{
-    copy_fini(&p->c);
-    world_fini(&p->w);
-}
 
 static void take_deletions(struct pair *p)
 {

@@ -33,26 +33,21 @@ static int on_call(void *arg, enum sim_fs_op op, const char *path)
     return cut->done ? EIO : 0;
 }
 
-static uint32_t pick(struct world *w, uint32_t bound)
-{
-    return (uint32_t)rng_below(&w->sim.rng.rng, bound);
-}
-
 /* Random appends, some waited for, until the power goes or they are all made. */
 static void append_some(struct world *w, const struct cut *cut)
 {
     for (int i = 0; i < APPENDS && !cut->done; i++) {
-        size_t body = pick(w, 4) == 0 ? pick(w, 4000) : pick(w, 400);
-        uint32_t count = pick(w, 3) == 0 ? 1 + pick(w, 5) : 1;
+        size_t body = world_pick(w, 4) == 0 ? world_pick(w, 4000) : world_pick(w, 400);
+        uint32_t count = world_pick(w, 3) == 0 ? 1 + world_pick(w, 5) : 1;
         if (count > 1 && body > 1500)
             body = 1500;
-        uint32_t type = pick(w, 10) == 0 ? SYS_TX_PREPARED : 0;
-        world_append_typed(w, (int32_t)pick(w, WORLD_QUEUES), body, count, type);
-        if (pick(w, 3) == 0)
-            world_run(w, pick(w, 3));
+        uint32_t type = world_pick(w, 10) == 0 ? SYS_TX_PREPARED : 0;
+        world_append_typed(w, (int32_t)world_pick(w, WORLD_QUEUES), body, count, type);
+        if (world_pick(w, 3) == 0)
+            world_run(w, world_pick(w, 3));
     }
-    if (!cut->done && pick(w, 2) == 0)
-        world_run(w, pick(w, 8) == 0 ? 65000 : pick(w, 4000)); /* with a thorough round */
+    if (!cut->done && world_pick(w, 2) == 0) /* sometimes with a thorough round */
+        world_run(w, world_pick(w, 8) == 0 ? 65000 : world_pick(w, 4000));
 }
 
 static void power_loss_rounds(bool sync_flush, enum sim_torn most)
@@ -63,21 +58,21 @@ static void power_loss_rounds(bool sync_flush, enum sim_torn most)
         w.options.sync_flush = sync_flush;
         w.keys = seed % 4 == 0;
         for (int g = 0; g < GENERATIONS; g++) {
-            struct cut cut = {.calls_left = 1 + pick(&w, g == 0 ? 800 : 400)};
+            struct cut cut = {.calls_left = 1 + world_pick(&w, g == 0 ? 800 : 400)};
             sim_fs_set_hook(w.sim.fs, on_call, &cut);
             enum tern_code code = world_try_open(&w);
             assert_true(code == TERN_OK || cut.done);
             if (!code)
                 append_some(&w, &cut);
             cut.done = true;
-            world_power_loss(&w, (enum sim_torn)pick(&w, (uint32_t)most + 1));
-            if (pick(&w, 3) == 0)
+            world_power_loss(&w, (enum sim_torn)world_pick(&w, (uint32_t)most + 1));
+            if (world_pick(&w, 3) == 0)
                 continue; /* the next generation meets it without a look in between */
             code = world_try_open(&w);
             if (code)
                 fail_msg("seed %u generation %d: %s", (unsigned)seed, g, w.err.text);
             world_check(&w);
-            if (pick(&w, 2) == 0)
+            if (world_pick(&w, 2) == 0)
                 world_close(&w);
             else
                 world_process_crash(&w);
