@@ -1,51 +1,8 @@
 /* Copies of the offset table: what has changed, merging, recoveries and cuts on one side. */
-#include "tests/unit/broker/broker_unit.h"
-
-#include "base/rng.h"
-#include "broker/offsets.h"
+#include "tests/unit/broker/offsets_world.h"
 
 #define V(e, c) ((struct offset_version){e, c})
 #define V0 V(0, 0)
-
-enum { TABLES = 3, COPY_MAX = 100000 };
-
-static struct sim_env sim;
-static struct env envs[TABLES];
-static struct offsets *tables[TABLES];
-
-static void open_table(int i)
-{
-    assert_ok(offsets_create(&envs[i], "/config/consumerOffset.json", &tables[i], NULL));
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    sim_env_init(&sim, 31);
-    for (int i = 0; i < TABLES; i++) {
-        sim_env_machine(&sim, &envs[i]);
-        assert_ok(fs_mkdirs(envs[i].fs, "/config"));
-        open_table(i);
-    }
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    for (int i = 0; i < TABLES; i++)
-        offsets_destroy(tables[i]);
-    sim_env_fini(&sim);
-    return 0;
-}
-
-static enum offsets_commit_result commit(int i, const char *group, const char *topic, int32_t queue,
-                                         int64_t offset, struct offset_version version)
-{
-    int64_t held;
-    struct offset_version held_version;
-    return offsets_commit(tables[i], group, topic, queue, offset, version, &held, &held_version);
-}
 
 /* -1: no progress. */
 static int64_t stored(int i, const char *group, const char *topic, int32_t queue)
@@ -53,14 +10,6 @@ static int64_t stored(int i, const char *group, const char *topic, int32_t queue
     int64_t offset;
     struct offset_version version;
     return offsets_query(tables[i], group, topic, queue, &offset, &version) ? offset : -1;
-}
-
-static struct offset_version version_of(int i, const char *group, const char *topic, int32_t queue)
-{
-    int64_t offset;
-    struct offset_version version;
-    offsets_query(tables[i], group, topic, queue, &offset, &version);
-    return version;
 }
 
 /* ---- what has changed ---- */
@@ -169,25 +118,6 @@ static void hundred_thousand_pairs_are_given_in_one_pass_while_others_commit(voi
 
 /* ---- merging ---- */
 
-struct copying {
-    int to;
-    bool refuse; /* a merge that must not happen */
-};
-
-static bool copy_one(void *arg, const struct offset_change *change)
-{
-    struct copying *copying = arg;
-    assert_ok(offsets_merge(tables[copying->to], change));
-    return true;
-}
-
-/* Gives what changed after *seen, as the wire does. */
-static void give(int from, int to, uint64_t *seen, bool skip_merged)
-{
-    struct copying copying = {.to = to};
-    *seen = offsets_changes(tables[from], *seen, COPY_MAX, skip_merged, copy_one, &copying);
-}
-
 static void sync_all(int from, int to)
 {
     uint64_t seen = 0;
@@ -264,14 +194,6 @@ static void what_was_merged_is_not_given_back(void **state)
 }
 
 /* ---- recoveries and cuts ---- */
-
-static int64_t end_450(void *arg, const char *topic, int32_t queue)
-{
-    (void)arg;
-    (void)topic;
-    (void)queue;
-    return 450;
-}
 
 static void copys_progress_of_the_version_before_counts_up_to_the_recovered_end_H_5(void **state)
 {
@@ -420,115 +342,7 @@ static void copy_with_many_versions_reads_them_back_too_low_not_too_high(void **
     assert_int_equal(stored(1, "G", "topic-1", 0), 450);
 }
 
-/* ---- in any order ---- */
-
-struct held {
-    struct offset_version version;
-    int64_t offset;
-};
-
-enum { R_GROUPS = 3, R_TOPICS = 3, R_QUEUES = 2, R_SLOTS = R_GROUPS * R_TOPICS * R_QUEUES };
-
-static const char *const groups[] = {"G0", "G1", "G2"};
-static const char *const topics[] = {"T0", "T1", "T2"};
-
-static void look(int i, struct held out[R_SLOTS])
-{
-    for (int s = 0; s < R_SLOTS; s++) {
-        out[s].offset = -1;
-        offsets_query(tables[i], groups[s % 3], topics[s / 3 % 3], s / 9, &out[s].offset,
-                      &out[s].version);
-    }
-}
-
-/* Versions never fall, and offsets only with a rise of them. */
-static void check_forward(const struct held before[R_SLOTS], const struct held after[R_SLOTS])
-{
-    for (int s = 0; s < R_SLOTS; s++) {
-        int order = offset_version_compare(after[s].version, before[s].version);
-        assert_true(order >= 0);
-        if (order == 0)
-            assert_true(after[s].offset >= before[s].offset);
-    }
-}
-
-/* Table 0 is the master's. */
-static void exchange(uint64_t seen[TABLES][2], int slave)
-{
-    give(slave, 0, &seen[slave][0], false);
-    give(0, slave, &seen[slave][1], false);
-}
-
-static void exchange_all(uint64_t seen[TABLES][2])
-{
-    for (int turn = 0; turn < 2; turn++)
-        for (int i = 1; i < TABLES; i++)
-            exchange(seen, i);
-}
-
-static void random_change(struct rng *rng, int table, uint64_t seen[TABLES][2])
-{
-    int s = (int)rng_below(rng, R_SLOTS);
-    const char *group = groups[s % 3], *topic = topics[s / 3 % 3];
-    uint64_t kind = table == 0 ? rng_below(rng, 16) : 99; /* a slave only takes commits */
-    if (kind == 0) {
-        assert_ok(offsets_reset(tables[0], group, topic, s / 9, (int64_t)rng_below(rng, 900)));
-    } else if (kind == 1) {
-        offsets_remove_topic(tables[0], topic);
-    } else if (kind == 2) {
-        offsets_remove_group(tables[0], group);
-    } else if (kind == 3) { /* opens: merged before, and members go on meanwhile */
-        exchange_all(seen);
-        commit(1, group, topic, s / 9, 1000, version_of(1, group, topic, s / 9));
-        assert_true(offsets_begin_epoch(tables[0], 0, end_450, NULL) >= 0);
-        exchange_all(seen);
-    } else {
-        commit(table, group, topic, s / 9, (int64_t)rng_below(rng, 1000),
-               version_of(table, group, topic, s / 9));
-    }
-}
-
-static void expect_one_table(void)
-{
-    struct held first[R_SLOTS], other[R_SLOTS];
-    look(0, first);
-    for (int i = 1; i < TABLES; i++) {
-        look(i, other);
-        for (int s = 0; s < R_SLOTS; s++) {
-            assert_int_equal(first[s].offset, other[s].offset);
-            assert_int_equal(offset_version_compare(first[s].version, other[s].version), 0);
-        }
-    }
-}
-
-static void tables_that_exchange_in_any_order_become_one_and_never_fall(void **state)
-{
-    (void)state;
-    uint64_t seen[TABLES][2] = {{0}};
-    offsets_set_recovered(tables[0], end_450, NULL);
-    for (int round = 0; round < 2000; round++) {
-        struct held before[R_SLOTS], after[R_SLOTS];
-        for (uint64_t i = rng_below(sim.env.rng, 6); i > 0; i--) {
-            int table = (int)rng_below(sim.env.rng, TABLES);
-            look(table, before);
-            random_change(sim.env.rng, table, seen);
-            look(table, after);
-            check_forward(before, after);
-        }
-        for (uint64_t i = rng_below(sim.env.rng, 4); i > 0; i--) {
-            int slave = 1 + (int)rng_below(sim.env.rng, TABLES - 1);
-            bool up = rng_below(sim.env.rng, 2);
-            look(up ? 0 : slave, before);
-            give(up ? slave : 0, up ? 0 : slave, &seen[slave][!up], false);
-            look(up ? 0 : slave, after);
-            check_forward(before, after);
-        }
-        if (round % 10 == 0) {
-            exchange_all(seen);
-            expect_one_table();
-        }
-    }
-}
+/* ---- recoveries that come late ---- */
 
 /* It was answered at the slave, between the merging and the opening of its master. */
 static void first_progress_of_a_queue_that_came_too_late_for_the_recovery_is_kept_H_5(void **state)
@@ -592,8 +406,6 @@ static void recovery_of_an_earlier_life_still_keeps_the_copys_progress_H_5(void 
     }
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -616,7 +428,6 @@ int main(void)
         TEST(copy_with_many_versions_reads_them_back_too_low_not_too_high),
         TEST(first_progress_of_a_queue_that_came_too_late_for_the_recovery_is_kept_H_5),
         TEST(recovery_of_an_earlier_life_still_keeps_the_copys_progress_H_5),
-        TEST(tables_that_exchange_in_any_order_become_one_and_never_fall),
     };
     return cmocka_run_group_tests_name("offsets_merge", tests, NULL, NULL);
 }
