@@ -160,49 +160,40 @@ enum tern_code tern_push_consumer_create(const struct tern_consumer_options *opt
     return TERN_OK;
 }
 
-enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
-                                           tern_message_listener listener, void *arg)
+/* One of the three is the new listener, unless the caller gave none. */
+static enum tern_code set_listener(struct tern_push_consumer *consumer,
+                                   tern_message_listener listener,
+                                   tern_context_listener context_listener,
+                                   tern_orderly_listener orderly_listener, void *arg)
 {
     ENSURE(consumer->magic == PUSH_MAGIC);
     if (push_state(consumer) != PUSH_CREATED)
         return TERN_STATE;
-    if (!listener)
+    if (!listener && !context_listener && !orderly_listener)
         return TERN_INVALID;
     consumer->listener = listener;
-    consumer->context_listener = NULL;
-    consumer->orderly_listener = NULL;
+    consumer->context_listener = context_listener;
+    consumer->orderly_listener = orderly_listener;
     consumer->listener_arg = arg;
     return TERN_OK;
+}
+
+enum tern_code tern_push_consumer_listener(struct tern_push_consumer *consumer,
+                                           tern_message_listener listener, void *arg)
+{
+    return set_listener(consumer, listener, NULL, NULL, arg);
 }
 
 enum tern_code tern_push_consumer_context_listener(struct tern_push_consumer *consumer,
                                                    tern_context_listener listener, void *arg)
 {
-    ENSURE(consumer->magic == PUSH_MAGIC);
-    if (push_state(consumer) != PUSH_CREATED)
-        return TERN_STATE;
-    if (!listener)
-        return TERN_INVALID;
-    consumer->listener = NULL;
-    consumer->context_listener = listener;
-    consumer->orderly_listener = NULL;
-    consumer->listener_arg = arg;
-    return TERN_OK;
+    return set_listener(consumer, NULL, listener, NULL, arg);
 }
 
 enum tern_code tern_push_consumer_listener_orderly(struct tern_push_consumer *consumer,
                                                    tern_orderly_listener listener, void *arg)
 {
-    ENSURE(consumer->magic == PUSH_MAGIC);
-    if (push_state(consumer) != PUSH_CREATED)
-        return TERN_STATE;
-    if (!listener)
-        return TERN_INVALID;
-    consumer->listener = NULL;
-    consumer->context_listener = NULL;
-    consumer->orderly_listener = listener;
-    consumer->listener_arg = arg;
-    return TERN_OK;
+    return set_listener(consumer, NULL, NULL, listener, arg);
 }
 
 /* CREATED → STARTING when all that is needed is there. */

@@ -9,25 +9,6 @@
 
 /* ---- progress ---- */
 
-static enum tern_code fetch_stats(struct invocation *invocation, const char *address,
-                                  const char *group, const char *topic, struct rpc_call **call,
-                                  struct tern_error *err)
-{
-    Tern__Wire__ConsumeStatsRequest body = TERN__WIRE__CONSUME_STATS_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    if (group)
-        body.group = frame_bytes(group, strlen(group));
-    if (topic)
-        body.topic = frame_bytes(topic, strlen(topic));
-    request.body_case = TERN__WIRE__REQUEST__BODY_CONSUME_STATS;
-    request.consume_stats = &body;
-    enum tern_code code =
-        admin_call_broker(invocation->admin, address, &request, NULL, 0, call, err);
-    if (code == TERN_OK && (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_CONSUME_STATS)
-        code = error_set(err, TERN_PROTOCOL, "%s: the answer is no consume stats", address);
-    return code;
-}
-
 static int64_t lag_of(const Tern__Wire__GroupQueueStats *q)
 {
     return q->broker_offset - (q->consumer_offset < 0 ? 0 : q->consumer_offset);
@@ -145,8 +126,8 @@ static int progress_of_group(struct invocation *invocation, const char *group,
     for (size_t i = 0; i < count; i++) {
         struct tern_error err = {.text = ""};
         struct rpc_call *call = NULL;
-        enum tern_code code = fetch_stats(invocation, brokers[i].address, group,
-                                          option_value(invocation, "topic"), &call, &err);
+        enum tern_code code = fetch_progress(invocation, brokers[i].address, group,
+                                             option_value(invocation, "topic"), &call, &err);
         if (code != TERN_OK && code != TERN_GROUP_NOT_EXIST && code != TERN_QUERY_NOT_FOUND)
             status = command_fail(invocation, code, &err);
         for (size_t j = 0; code == TERN_OK && j < call->response->consume_stats->n_groups; j++) {
@@ -193,7 +174,8 @@ static int progress_of_all(struct invocation *invocation, const struct admin_bro
     for (size_t i = 0; i < count; i++) {
         struct tern_error err = {.text = ""};
         struct rpc_call *call = NULL;
-        enum tern_code code = fetch_stats(invocation, brokers[i].address, NULL, NULL, &call, &err);
+        enum tern_code code =
+            fetch_progress(invocation, brokers[i].address, NULL, NULL, &call, &err);
         if (code != TERN_OK)
             status = command_fail(invocation, code, &err);
         for (size_t j = 0; code == TERN_OK && j < call->response->consume_stats->n_groups; j++) {

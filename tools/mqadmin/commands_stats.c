@@ -207,20 +207,6 @@ static enum tern_code add_topic(struct invocation *invocation, struct table *tab
     return code;
 }
 
-static enum tern_code list_topics(struct invocation *invocation, struct rpc_call **call,
-                                  struct tern_error *err)
-{
-    Tern__Wire__TopicListRequest body = TERN__WIRE__TOPIC_LIST_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    *call = NULL;
-    request.body_case = TERN__WIRE__REQUEST__BODY_TOPIC_LIST;
-    request.topic_list = &body;
-    enum tern_code code = admin_call_namesrv(invocation->admin, &request, call, err);
-    if (code == TERN_OK && (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_TOPIC_LIST)
-        code = error_set(err, TERN_PROTOCOL, "the nameserver's answer is no topic list");
-    return code;
-}
-
 /* %RETRY% and %DLQ% belong to their groups' rows elsewhere: RocketMQ leaves them out, too. */
 static bool is_listed(const char *topic)
 {
@@ -238,7 +224,7 @@ static int run_stats_all(struct invocation *invocation)
     struct table table;
     struct rpc_call *call = NULL;
     int status = EXIT_DONE;
-    enum tern_code code = only ? TERN_OK : list_topics(invocation, &call, &err);
+    enum tern_code code = only ? TERN_OK : fetch_topic_list(invocation, NULL, &call, &err);
     table_init(&table, columns, keys);
     if (only)
         code = add_topic(invocation, &table, only, &err);

@@ -8,6 +8,7 @@
 #include "base/names.h"
 #include "base/subscription.h"
 #include "tools/mqadmin/command.h"
+#include "tools/mqadmin/fetch.h"
 #include "tools/mqadmin/subscription_check.h"
 
 enum { CHECKED_GROUPS_MAX = 100000 };
@@ -38,22 +39,6 @@ static bool copy_name(char *out, size_t size, ProtobufCBinaryData name)
 }
 
 /* ---- one group ---- */
-
-static enum tern_code ask_members(struct check *check, const char *address, const char *group,
-                                  struct rpc_call **call, struct tern_error *err)
-{
-    Tern__Wire__ConsumerConnectionRequest body = TERN__WIRE__CONSUMER_CONNECTION_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    body.group = frame_bytes(group, strlen(group));
-    request.body_case = TERN__WIRE__REQUEST__BODY_CONSUMER_CONNECTION;
-    request.consumer_connection = &body;
-    enum tern_code code =
-        admin_call_broker(check->invocation->admin, address, &request, NULL, 0, call, err);
-    if (code == TERN_OK &&
-        (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_CONSUMER_CONNECTION)
-        code = error_set(err, TERN_PROTOCOL, "%s: the answer is no consumer connection", address);
-    return code;
-}
 
 /* Adds what a member asks for; false: it is malformed or there is no memory. */
 static bool add_asked(struct asked **list, size_t *count, const Tern__Wire__MemberInfo *member,
@@ -87,7 +72,8 @@ static void collect(struct check *check, const char *group, struct asked **list,
     for (size_t i = 0; i < check->broker_count; i++) {
         struct tern_error err = {.text = ""};
         struct rpc_call *call = NULL;
-        enum tern_code code = ask_members(check, check->brokers[i].address, group, &call, &err);
+        enum tern_code code =
+            fetch_members(check->invocation, check->brokers[i].address, group, &call, &err);
         if (code == TERN_OK) {
             const Tern__Wire__ConsumerConnectionResponse *body =
                 call->response->consumer_connection;
@@ -182,17 +168,10 @@ static group_name *all_groups(struct check *check, size_t *count)
     group_name *names = NULL;
     *count = 0;
     for (size_t i = 0; i < check->broker_count; i++) {
-        Tern__Wire__ListGroupsRequest body = TERN__WIRE__LIST_GROUPS_REQUEST__INIT;
-        TernRequest request = TERN__WIRE__REQUEST__INIT;
         struct tern_error err = {.text = ""};
         struct rpc_call *call = NULL;
-        request.body_case = TERN__WIRE__REQUEST__BODY_LIST_GROUPS;
-        request.list_groups = &body;
-        enum tern_code code = admin_call_broker(check->invocation->admin, check->brokers[i].address,
-                                                &request, NULL, 0, &call, &err);
-        if (code == TERN_OK && call->response->body_case != TERN__WIRE__RESPONSE__BODY_LIST_GROUPS)
-            code = error_set(&err, TERN_PROTOCOL, "%s: the answer is no list of groups",
-                             check->brokers[i].address);
+        enum tern_code code =
+            fetch_groups(check->invocation, check->brokers[i].address, &call, &err);
         size_t n = code == TERN_OK ? call->response->list_groups->n_groups : 0;
         group_name *grown = n && *count + n <= CHECKED_GROUPS_MAX
                                 ? realloc(names, (*count + n) * sizeof *grown)

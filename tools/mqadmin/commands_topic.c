@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/mqadmin/fetch.h"
 #include "tools/mqadmin/order_conf_edit.h"
 
 static void perm_text(char out[4], int32_t perm)
@@ -160,19 +161,10 @@ static int run_delete_topic(struct invocation *invocation)
 
 static int run_topic_list(struct invocation *invocation)
 {
-    const char *cluster = option_value(invocation, "clusterName");
-    Tern__Wire__TopicListRequest body = TERN__WIRE__TOPIC_LIST_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
     struct tern_error err = {.text = ""};
     struct rpc_call *call;
-
-    if (cluster)
-        body.cluster_name = frame_bytes(cluster, strlen(cluster));
-    request.body_case = TERN__WIRE__REQUEST__BODY_TOPIC_LIST;
-    request.topic_list = &body;
-    enum tern_code code = admin_call_namesrv(invocation->admin, &request, &call, &err);
-    if (code == TERN_OK && call->response->body_case != TERN__WIRE__RESPONSE__BODY_TOPIC_LIST)
-        code = error_set(&err, TERN_PROTOCOL, "the nameserver's answer is no topic list");
+    enum tern_code code =
+        fetch_topic_list(invocation, option_value(invocation, "clusterName"), &call, &err);
     if (code == TERN_OK) {
         const Tern__Wire__TopicListResponse *list = call->response->topic_list;
         json_t *names = json_array();
@@ -256,18 +248,9 @@ static void route_rows(const Tern__Wire__RouteResponse *route, bool json)
 
 static int run_topic_route(struct invocation *invocation)
 {
-    const char *topic = option_value(invocation, "topic");
-    Tern__Wire__RouteRequest body = TERN__WIRE__ROUTE_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
     struct tern_error err = {.text = ""};
     struct rpc_call *call;
-
-    body.topic = frame_bytes(topic, strlen(topic));
-    request.body_case = TERN__WIRE__REQUEST__BODY_ROUTE;
-    request.route = &body;
-    enum tern_code code = admin_call_namesrv(invocation->admin, &request, &call, &err);
-    if (code == TERN_OK && call->response->body_case != TERN__WIRE__RESPONSE__BODY_ROUTE)
-        code = error_set(&err, TERN_PROTOCOL, "the nameserver's answer is no route");
+    enum tern_code code = fetch_route(invocation, option_value(invocation, "topic"), &call, &err);
     if (code == TERN_OK && option_given(invocation, "list"))
         route_rows(call->response->route, invocation->json);
     else if (code == TERN_OK)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "tools/mqadmin/command.h"
+#include "tools/mqadmin/fetch.h"
 
 /* The half message's offset id, which names the transaction. */
 static void id_of(const Tern__Wire__TransactionInfo *info, char out[MESSAGE_ID_BYTES])
@@ -52,11 +53,8 @@ static enum tern_code list_broker(struct invocation *invocation, const struct ad
     while (more && most > 0) {
         struct rpc_call *call = NULL;
         body.max_count = most < 512 ? (uint32_t)most : 512;
-        enum tern_code code =
-            admin_call_broker(invocation->admin, broker->address, &request, NULL, 0, &call, err);
-        if (code == TERN_OK &&
-            call->response->body_case != TERN__WIRE__RESPONSE__BODY_LIST_TRANSACTIONS)
-            code = error_set(err, TERN_PROTOCOL, "%s answered without a list", broker->address);
+        enum tern_code code = fetch(invocation, broker->address, &request,
+                                    TERN__WIRE__RESPONSE__BODY_LIST_TRANSACTIONS, &call, err);
         if (code != TERN_OK) {
             rpc_call_unref(call);
             return code;

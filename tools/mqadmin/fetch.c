@@ -104,19 +104,40 @@ enum tern_code fetch_config(struct invocation *invocation, const char *address,
                  err);
 }
 
+/* The same of the nameserver; `what` it should have answered. */
+static enum tern_code fetch_namesrv(struct invocation *invocation, TernRequest *request,
+                                    Tern__Wire__Response__BodyCase body, const char *what,
+                                    struct rpc_call **call, struct tern_error *err)
+{
+    *call = NULL;
+    enum tern_code code = admin_call_namesrv(invocation->admin, request, call, err);
+    if (code == TERN_OK && (*call)->response->body_case != body)
+        code = error_set(err, TERN_PROTOCOL, "the nameserver's answer is no %s", what);
+    return code;
+}
+
 enum tern_code fetch_route(struct invocation *invocation, const char *topic, struct rpc_call **call,
                            struct tern_error *err)
 {
     Tern__Wire__RouteRequest body = TERN__WIRE__ROUTE_REQUEST__INIT;
     TernRequest request = TERN__WIRE__REQUEST__INIT;
-    *call = NULL;
     body.topic = name_bytes(topic);
     request.body_case = TERN__WIRE__REQUEST__BODY_ROUTE;
     request.route = &body;
-    enum tern_code code = admin_call_namesrv(invocation->admin, &request, call, err);
-    if (code == TERN_OK && (*call)->response->body_case != TERN__WIRE__RESPONSE__BODY_ROUTE)
-        code = error_set(err, TERN_PROTOCOL, "the nameserver's answer is no route");
-    return code;
+    return fetch_namesrv(invocation, &request, TERN__WIRE__RESPONSE__BODY_ROUTE, "route", call,
+                         err);
+}
+
+enum tern_code fetch_topic_list(struct invocation *invocation, const char *cluster,
+                                struct rpc_call **call, struct tern_error *err)
+{
+    Tern__Wire__TopicListRequest body = TERN__WIRE__TOPIC_LIST_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    body.cluster_name = name_bytes(cluster);
+    request.body_case = TERN__WIRE__REQUEST__BODY_TOPIC_LIST;
+    request.topic_list = &body;
+    return fetch_namesrv(invocation, &request, TERN__WIRE__RESPONSE__BODY_TOPIC_LIST, "topic list",
+                         call, err);
 }
 
 enum tern_code fetch_offset_by_time(struct invocation *invocation, const char *address,

@@ -33,6 +33,9 @@ MUST_CHECK enum tern_code fetch_config(struct invocation *invocation, const char
 /* The nameserver's. */
 MUST_CHECK enum tern_code fetch_route(struct invocation *invocation, const char *topic,
                                       struct rpc_call **call, struct tern_error *err);
+/* The topics that the nameserver knows, of a cluster or (NULL) of all. */
+MUST_CHECK enum tern_code fetch_topic_list(struct invocation *invocation, const char *cluster,
+                                           struct rpc_call **call, struct tern_error *err);
 /* Progress where a group stands is sought by time; -1: the queue's end. */
 MUST_CHECK enum tern_code fetch_offset_by_time(struct invocation *invocation, const char *address,
                                                const char *topic, int32_t queue_id, int64_t wall_ms,

@@ -217,14 +217,8 @@ static enum tern_code search_topic(struct why *why, const char *topic, const cha
 static enum tern_code search_all(struct why *why, const char *key, struct why_found *found,
                                  struct tern_error *err)
 {
-    Tern__Wire__TopicListRequest body = TERN__WIRE__TOPIC_LIST_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    struct rpc_call *call = NULL;
-    request.body_case = TERN__WIRE__REQUEST__BODY_TOPIC_LIST;
-    request.topic_list = &body;
-    enum tern_code code = admin_call_namesrv(why->invocation->admin, &request, &call, err);
-    if (code == TERN_OK && call->response->body_case != TERN__WIRE__RESPONSE__BODY_TOPIC_LIST)
-        code = error_set(err, TERN_PROTOCOL, "the nameserver's answer is no topic list");
+    struct rpc_call *call;
+    enum tern_code code = fetch_topic_list(why->invocation, NULL, &call, err);
     size_t count = code == TERN_OK ? call->response->topic_list->n_topics : 0;
     if (count > WHY_TOPICS_MAX)
         code = error_set(err, TERN_TOO_LARGE, "%zu topics to search, at most %d: give -t TOPIC",
