@@ -40,7 +40,8 @@ _mqadmin() {
     consumerConnection)
         options="--namesrvAddr --json --help --consumerGroup --brokerAddr --clusterName" ;;
     consumerProgress)
-        options="--namesrvAddr --json --help --groupName --topic" ;;
+        case $before in -s|--showClientIP) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --groupName --topic --showClientIP" ;;
     consumerStatus)
         options="--namesrvAddr --json --help --consumerGroup --clientId --brokerAddr --clusterName" ;;
     deleteExpiredCommitLog)
@@ -90,7 +91,8 @@ _mqadmin() {
     queryCq)
         options="--namesrvAddr --json --help --topic --queue --index --count --broker --consumer" ;;
     queryMsgById)
-        options="--namesrvAddr --json --help --msgId" ;;
+        case $before in -s|--sendMessage) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --msgId --sendMessage --consumerGroup --clientId" ;;
     queryMsgByKey)
         options="--namesrvAddr --json --help --topic --msgKey --beginTimestamp --endTimestamp --maxNum" ;;
     queryMsgByOffset)
@@ -107,8 +109,9 @@ _mqadmin() {
     resumeCheckHalfMessage)
         options="--namesrvAddr --json --help --msgId" ;;
     sendMessage)
+        case $before in -m|--msgTraceEnable) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
         case $before in --file) mapfile -t COMPREPLY < <(compgen -f -- "$word"); return ;; esac
-        options="--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --delay-level --deliver-at --brokerName --qid" ;;
+        options="--namesrvAddr --json --help --topic --body --file --lines --tags --keys --property --delay-level --deliver-at --brokerName --qid --msgTraceEnable" ;;
     sendMsgStatus)
         options="--namesrvAddr --json --help --brokerName --messageSize --count" ;;
     skipAccumulatedMessage)

@@ -61,6 +61,8 @@ enum tern_code admin_call_broker(struct admin *admin, const char *address, TernR
         return code;
     code = rpc_call_wait(peer, request, payload, payload_size, ADMIN_TIMEOUT_MS, out, err);
     rpc_peer_unref(peer);
+    if (code == TERN_UNREACHABLE)
+        admin_explain_unreachable(address, err);
     return code;
 }
 

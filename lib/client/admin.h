@@ -24,11 +24,17 @@ MUST_CHECK enum tern_code admin_call_namesrv(struct admin *admin, TernRequest *r
  * told. */
 MUST_CHECK enum tern_code admin_call_namesrvs(struct admin *admin, TernRequest *request,
                                               struct tern_error *err);
-/* One request to the broker at an address. */
+/* One request to the broker at an address. What is UNREACHABLE is said more exactly than elsewhere.
+ */
 MUST_CHECK enum tern_code admin_call_broker(struct admin *admin, const char *address,
                                             TernRequest *request, const void *payload,
                                             size_t payload_size, struct rpc_call **out,
                                             struct tern_error *err);
+/*
+ * Puts into err why nobody could be reached at an address: gone, stopped, host silent, or no such
+ * name. A plain connect; @blocks about a second. err NULL: nothing.
+ */
+void admin_explain_unreachable(const char *address, struct tern_error *err);
 
 struct admin_broker {
     char cluster[128], name[128], address[ADDRESS_BYTES];

@@ -208,7 +208,8 @@ static const char *why(enum tern_code status)
 {
     switch (status) {
     case TERN_UNREACHABLE:
-        return "cannot be reached: nobody listens there, or the name does not resolve";
+        return "cannot be reached: nobody listens there, who listens does not answer, or the name "
+               "does not resolve";
     case TERN_TIMEOUT:
         return "no answer within the deadline; whether the request was carried out is unknown";
     case TERN_CONNECTION_LOST:

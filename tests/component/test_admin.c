@@ -266,6 +266,10 @@ static void queues_are_printed_by_range_tag_and_count(void **state)
     char *none = MQADMIN(&cluster, DONE, "printMsg", "-t", "Print", "-s", "TagB", "--json");
     assert_string_equal(none, "");
     free(none);
+    none = MQADMIN(&cluster, DONE, "printMsg", "-t", "Print", "-b", "now", "--json");
+    assert_string_equal(none, "");
+    free(none);
+    EXPECT("BODY: p2", "printMsg", "-t", "Print", "-e", "now");
     none = MQADMIN(&cluster, DONE, "printMsg", "-t", "Print", "-e", "1000", "--json");
     assert_string_equal(none, "");
     free(none);
@@ -308,6 +312,7 @@ static void commands_without_a_row_say_why(void **state)
     REFUSED(USAGE, "The sub command nonsense not exist.", "nonsense");
     REFUSED(USAGE, "see mqadmin help topicList", "topicList", "--nonsense");
     REFUSED(NO, "traceTopicEnable", "queryMsgTraceById", "-n", cluster.namesrv_list, "-i", "7F00");
+    REFUSED(NO, "traceTopicEnable", "queryMsgTrace", "-n", cluster.namesrv_list, "-i", "7F00");
     REFUSED(USAGE, "The sub command nonsense not exist.", "help", "nonsense");
 }
 
@@ -394,6 +399,43 @@ static void bash_completes_commands_options_and_values(void **state)
     expect_completion("topicRoute --", 2, "--json\n");
 }
 
+/* The next word of a list separated by spaces; false: none left. */
+static bool next_word(const char **list, char out[64])
+{
+    *list += strspn(*list, " ");
+    size_t len = strcspn(*list, " \"");
+    assert_true(len < 64);
+    snprintf(out, 64, "%.*s", (int)len, *list);
+    *list += len;
+    return len > 0;
+}
+
+static void every_command_has_help_with_an_example_json_and_completion(void **state)
+{
+    char name[64], part[96];
+    struct tool all, help;
+    size_t count = 0;
+    (void)state;
+    tool_run(&all, "mqadmin", (const char *const[]){"--completion", NULL}, NULL, 0);
+    assert_int_equal(all.status, 0);
+    const char *list = strstr(all.out, "local commands=\"");
+    assert_non_null(list);
+    list += strlen("local commands=\"");
+    while (next_word(&list, name)) {
+        count++;
+        tool_run(&help, "mqadmin", (const char *const[]){"help", name, NULL}, NULL, 0);
+        snprintf(part, sizeof part, "example: mqadmin %s", name);
+        if (help.status != 0 || !strstr(help.out, part) || !strstr(help.out, "--json"))
+            fail_msg("help %s: %s", name, help.out);
+        tool_free(&help);
+        snprintf(part, sizeof part, "\n    %s)\n", name);
+        if (!strstr(all.out, part))
+            fail_msg("completion of %s", name);
+    }
+    assert_true(count > 50);
+    tool_free(&all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +454,7 @@ int main(void)
         cmocka_unit_test(listings_have_their_columns_and_keys),
         cmocka_unit_test(metadata_and_configurations_are_exported),
         cmocka_unit_test(bash_completes_commands_options_and_values),
+        cmocka_unit_test(every_command_has_help_with_an_example_json_and_completion),
     };
     return cmocka_run_group_tests_name("admin", tests, set_up, tear_down);
 }

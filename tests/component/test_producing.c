@@ -414,6 +414,21 @@ static void trace_leads_from_producer_to_consumer(void **state)
     tern_producer_destroy(producer);
 }
 
+static void tool_traces_what_it_sends_when_told_to(void **state)
+{
+    char id[64];
+    (void)state;
+    make_topic("TracedByTool");
+    char *sent = MQADMIN(&cluster, 0, "sendMessage", "-t", "TracedByTool", "-p", "look", "-m",
+                         "true", "--json");
+    const char *at = strstr(sent, "\"msgId\": \"");
+    assert_non_null(at);
+    at += strlen("\"msgId\": \"");
+    snprintf(id, sizeof id, "%.*s", (int)strcspn(at, "\""), at);
+    free(sent);
+    await_trace(id, (const char *const[]){"TOOLS_PRODUCER", "\"Pub\""}, 2);
+}
+
 /* A group whose topics only one master has is known there alone: deleting it everywhere is done */
 static void a_group_is_deleted_where_it_is_known(void **state)
 {
@@ -436,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_group_is_told_once_over_all_brokers),
         cmocka_unit_test(a_group_is_deleted_where_it_is_known),
         cmocka_unit_test(trace_leads_from_producer_to_consumer),
+        cmocka_unit_test(tool_traces_what_it_sends_when_told_to),
     };
     return cmocka_run_group_tests_name("producing", tests, set_up, tear_down);
 }

@@ -38,6 +38,7 @@ struct invocation {
 
 struct command {
     const char *name;
+    const char *other;   /* a second name that finds it, too; NULL: none */
     const char *help;    /* one sentence */
     const char *example; /* a whole command line */
     struct command_option options[OPTIONS_MAX];

@@ -156,7 +156,7 @@ static int export_brokers(struct invocation *invocation, bool figures, const cha
 {
     struct tern_error err = {.text = ""};
     struct admin_broker *brokers;
-    size_t count;
+    size_t count, held = 0;
     int status = EXIT_DONE;
     enum tern_code code = admin_brokers(invocation->admin, option_value(invocation, "clusterName"),
                                         false, &brokers, &count, &err);
@@ -179,6 +179,7 @@ static int export_brokers(struct invocation *invocation, bool figures, const cha
             json_object_set_new(all, key,
                                 entries_json(call->response->broker_config->entries,
                                              call->response->broker_config->n_entries));
+        held += code == TERN_OK;
         rpc_call_unref(call);
     }
     free(brokers);
@@ -186,7 +187,11 @@ static int export_brokers(struct invocation *invocation, bool figures, const cha
     json_decref(all);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
-    print_done(invocation->json, "export %s/%s success", export_dir(invocation), name);
+    if (held == count)
+        print_done(invocation->json, "export %s/%s success", export_dir(invocation), name);
+    else
+        print_done(invocation->json, "%s/%s holds %zu of %zu brokers", export_dir(invocation), name,
+                   held, count);
     return status;
 }
 

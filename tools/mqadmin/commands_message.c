@@ -7,19 +7,20 @@
 #include "client/message_internal.h"
 #include "tools/mqadmin/command.h"
 #include "tools/mqadmin/fetch.h"
+#include "tools/mqadmin/resend.h"
 #include "tools/mqadmin/show_message.h"
 
 enum { SHOWN_MAX = 64 };
 
+/* Shows them, or collects them in `all`, for --json. */
 static int show_records(struct invocation *invocation, const uint8_t *records, size_t size,
-                        const char *broker)
+                        const char *broker, json_t *all)
 {
     struct tern_message *messages[SHOWN_MAX];
     struct tern_error err = {.text = ""};
     size_t count = 0;
     enum tern_code code =
         message_decode_all(NULL, records, size, broker, messages, SHOWN_MAX, &count, &err);
-    json_t *all = json_array();
     for (size_t i = 0; i < count; i++) {
         if (invocation->json)
             json_array_append_new(all, message_json(messages[i]));
@@ -27,41 +28,102 @@ static int show_records(struct invocation *invocation, const uint8_t *records, s
             message_print_fields(messages[i]);
         tern_message_unref(messages[i]);
     }
-    if (invocation->json)
-        json_print(all);
-    else
-        json_decref(all);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     return count ? EXIT_DONE : EXIT_NO;
 }
 
-static int run_by_id(struct invocation *invocation)
+/* One array whatever was asked; none when nothing was found. */
+static void show_end(json_t *all)
 {
-    const char *id = option_value(invocation, "msgId");
-    struct tern_error err = {.text = ""};
-    struct host host;
-    char address[HOST_TEXT_BYTES];
-    Tern__Wire__ViewMessageRequest body = TERN__WIRE__VIEW_MESSAGE_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    struct rpc_call *call = NULL;
+    if (json_array_size(all) > 0)
+        json_print(all);
+    else
+        json_decref(all);
+}
 
-    if (message_id_parse(id, &host, &body.physical_offset) != TERN_OK)
+static int refuse_direct(const struct invocation *invocation)
+{
+    return command_usage(invocation, "-g and -d, consuming it at a client directly, are not "
+                                     "offered: resetOffsetByTime --offset delivers it again");
+}
+
+/* What is done with messages by their ids. */
+struct by_id {
+    struct invocation *invocation;
+    bool resend;         /* else shown */
+    struct table resent; /* with resend */
+    json_t *all;         /* shown, with --json */
+};
+
+static int resend_one(struct by_id *by_id, const struct rpc_call *call, const char *broker)
+{
+    struct tern_error err = {.text = ""};
+    struct tern_message *message;
+    size_t count = 0;
+    enum tern_code code = message_decode_all(NULL, call->payload, call->payload_size, broker,
+                                             &message, 1, &count, &err);
+    if (code != TERN_OK || !count)
+        return command_fail(by_id->invocation, code ? code : TERN_PROTOCOL, &err);
+    int status = resend(by_id->invocation, message, &by_id->resent);
+    tern_message_unref(message);
+    return status;
+}
+
+static int by_one_id(struct by_id *by_id, const char *id)
+{
+    struct invocation *invocation = by_id->invocation;
+    struct tern_error err = {.text = ""};
+    struct admin_broker from;
+    struct rpc_call *call;
+    struct host host;
+    int64_t phys_off;
+    int status;
+    if (message_id_parse(id, &host, &phys_off) != TERN_OK)
         return command_usage(invocation,
                              "-i: '%s' is no offset message id (32 or 56 hex digits, as "
                              "sendMessage prints under OffsetMsgId)",
                              id);
-    if (host.port > 65535)
+    if (host.port == 0 || host.port > 65535)
         return command_usage(
             invocation, "-i: '%s' holds no port: a message id? queryMsgByKey -k finds those", id);
-    host_format(address, &host);
-    request.body_case = TERN__WIRE__REQUEST__BODY_VIEW_MESSAGE;
-    request.view_message = &body;
-    enum tern_code code =
-        admin_call_broker(invocation->admin, address, &request, NULL, 0, &call, &err);
-    int status = code == TERN_OK ? show_records(invocation, call->payload, call->payload_size, "")
-                                 : command_fail(invocation, code, &err);
+    enum tern_code code = fetch_by_id(invocation, id, &from, &call, &err);
+    if (code != TERN_OK)
+        status = command_fail(invocation, code, &err);
+    else if (by_id->resend)
+        status = resend_one(by_id, call, from.name);
+    else
+        status = show_records(invocation, call->payload, call->payload_size, from.name, by_id->all);
     rpc_call_unref(call);
+    return status;
+}
+
+static int run_by_id(struct invocation *invocation)
+{
+    static const char *const columns[] = {"Broker Name", "QID",         "Send Result",
+                                          "MsgId",       "OffsetMsgId", NULL};
+    static const char *const keys[] = {"brokerName", "queueId",     "sendResult",
+                                       "msgId",      "offsetMsgId", NULL};
+    struct by_id by_id = {.invocation = invocation};
+    char *rest;
+    int status = EXIT_DONE;
+    if (option_given(invocation, "consumerGroup") || option_given(invocation, "clientId"))
+        return refuse_direct(invocation);
+    if (!option_bool(invocation, "sendMessage", false, &by_id.resend))
+        return EXIT_USAGE;
+    char *list = strdup(option_value(invocation, "msgId"));
+    ENSURE(list != NULL);
+    by_id.all = json_array();
+    if (by_id.resend)
+        table_init(&by_id.resent, columns, keys);
+    for (char *id = strtok_r(list, ",", &rest); id; id = strtok_r(NULL, ",", &rest)) {
+        int one = by_one_id(&by_id, id);
+        status = one != EXIT_DONE ? one : status;
+    }
+    if (by_id.resend)
+        table_print(&by_id.resent, invocation->json);
+    show_end(by_id.all);
+    free(list);
     return status;
 }
 
@@ -150,14 +212,14 @@ static int run_by_key(struct invocation *invocation)
 
 /* A message stored twice after a time-out has one unique id: the newest is shown, -a shows all. */
 static int show_newest(struct invocation *invocation, const struct rpc_call *call,
-                       const char *broker)
+                       const char *broker, json_t *all)
 {
     size_t size = call->payload_size;
     struct record newest;
     if (!option_given(invocation, "showAll") &&
         record_parse(call->payload, size, size, false, &newest) == RECORD_WHOLE)
         size = newest.total_size; /* they come newest first */
-    return show_records(invocation, call->payload, size, broker);
+    return show_records(invocation, call->payload, size, broker, all);
 }
 
 static int run_by_unique_key(struct invocation *invocation)
@@ -169,18 +231,18 @@ static int run_by_unique_key(struct invocation *invocation)
     size_t count, found = 0;
     int status = EXIT_DONE;
     if (option_given(invocation, "consumerGroup") || option_given(invocation, "clientId"))
-        return command_usage(invocation, "-g and -d, consuming it at a client directly, are not "
-                                         "offered: resetOffsetByTime --offset delivers it again");
+        return refuse_direct(invocation);
     enum tern_code code =
         admin_topic_brokers(invocation->admin, topic, false, &brokers, &count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
     count = command_keep_first(invocation, brokers, count);
+    json_t *all = json_array();
     for (size_t i = 0; i < count; i++) {
         struct rpc_call *call;
         code = fetch_by_key(invocation, brokers[i].address, topic, id, &call, &err);
         if (code == TERN_OK) {
-            int shown = show_newest(invocation, call, brokers[i].name);
+            int shown = show_newest(invocation, call, brokers[i].name, all);
             status = shown != EXIT_DONE ? shown : status;
             found++;
         } else if (code != TERN_QUERY_NOT_FOUND) {
@@ -189,6 +251,7 @@ static int run_by_unique_key(struct invocation *invocation)
         rpc_call_unref(call);
     }
     free(brokers);
+    show_end(all);
     if (found == 0 && status == EXIT_DONE) {
         error_set(&err, TERN_QUERY_NOT_FOUND,
                   "no broker of topic %s has message %s: mqadmin why %s tells what was searched",
@@ -226,7 +289,9 @@ static int run_by_offset(struct invocation *invocation)
     enum tern_code code =
         admin_call_broker(invocation->admin, address, &request, NULL, 0, &call, &err);
     if (code == TERN_OK) {
-        status = show_records(invocation, call->payload, call->payload_size, broker);
+        json_t *all = json_array();
+        status = show_records(invocation, call->payload, call->payload_size, broker, all);
+        show_end(all);
     } else {
         if (call && call->response->body_case == TERN__WIRE__RESPONSE__BODY_PULL)
             error_set(&err, code,
@@ -273,7 +338,11 @@ const struct command message_commands[] = {
     {.name = "queryMsgById",
      .help = "a message by its offset message id",
      .example = "mqadmin queryMsgById -i 7F00000100002A9F0000000000001000",
-     .options = {{'i', "msgId", "ID", true, "the offset message id"}},
+     .options = {{'i', "msgId", "ID", true, "the offset message id; several with ',' between"},
+                 {'s', "sendMessage", "BOOL", false,
+                  "true: send it once more to its topic, with the same message id (false)"},
+                 {'g', "consumerGroup", "GROUP", false, "not offered: see resetOffsetByTime"},
+                 {'d', "clientId", "ID", false, "not offered"}},
      .run = run_by_id},
     {.name = "queryMsgByKey",
      .help = "messages by key or unique id",

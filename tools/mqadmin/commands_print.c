@@ -15,12 +15,16 @@
 
 enum { PULL_MESSAGES = 64, TAGS_MAX = 4096 };
 
+#define FROM_THE_FIRST INT64_MIN
+
 /* One printing command. */
 struct printer {
     struct invocation *invocation;
     const char *topic;
     struct subscription *expression; /* NULL: everything */
-    int64_t begin_ms, end_ms;        /* store time, both included; -1: no bound */
+    int64_t
+        begin_ms;   /* store time, included; FROM_THE_FIRST, or -1: now, so nothing that is there */
+    int64_t end_ms; /* included; -1: no bound */
     bool print, with_body, count_tags;
     json_t *tags; /* tag → number, with count_tags */
     int64_t printed;
@@ -148,7 +152,7 @@ static enum tern_code print_queue(struct printer *printer, const struct admin_br
     if (queue->min_offset == queue->max_offset)
         return TERN_OK;
     enum tern_code code = TERN_OK;
-    if (printer->begin_ms >= 0)
+    if (printer->begin_ms != FROM_THE_FIRST)
         code = fetch_offset_by_time(printer->invocation, broker->address, printer->topic,
                                     queue->queue_id, printer->begin_ms, &offset, err);
     return code == TERN_OK
@@ -224,7 +228,7 @@ static bool begin(struct printer *printer, struct invocation *invocation, int *s
     *printer = (struct printer){
         .invocation = invocation, .topic = option_value(invocation, "topic"), .print = true};
     *status = EXIT_USAGE;
-    if (!option_time(invocation, "beginTimestamp", -1, &printer->begin_ms) ||
+    if (!option_time(invocation, "beginTimestamp", FROM_THE_FIRST, &printer->begin_ms) ||
         !option_time(invocation, "endTimestamp", -1, &printer->end_ms) ||
         !option_bool(invocation, "printBody", true, &printer->with_body))
         return false;
@@ -272,8 +276,8 @@ static int run_print_by_queue(struct invocation *invocation)
 #define RANGE                                                                                      \
     {'s', "subExpression", "'A || B'", false, "only these tags"},                                  \
         {'b', "beginTimestamp", "TIME", false,                                                     \
-         "stored at or after: ms, or yyyy-MM-dd#HH:mm:ss:SSS"},                                    \
-        {'e', "endTimestamp", "TIME", false, "stored at or before"},                               \
+         "stored at or after: now, ms, or yyyy-MM-dd#HH:mm:ss:SSS"},                               \
+        {'e', "endTimestamp", "TIME", false, "stored at or before (now)"},                         \
         {'c', "charsetName", "NAME", false, "accepted; bodies are shown as they are"},             \
     {                                                                                              \
         'd', "printBody", "BOOL", false, "with the body (true)"                                    \

@@ -8,7 +8,7 @@
 #include "tools/mqadmin/command.h"
 #include "tools/mqadmin/fetch.h"
 
-enum { QUEUES_MAX = 65536, MEMBERS_MAX = 256, UNITS_DEFAULT = 10, UNITS_MAX = 1024 };
+enum { QUEUES_MAX = 65536, UNITS_DEFAULT = 10, UNITS_MAX = 1024 };
 
 /* ---- permission ---- */
 
@@ -161,17 +161,25 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Cuts the list at its commas, in place. */
-static size_t split(char *list, const char **members)
+/* Cuts the list at its commas, in place; sorted, none twice. malloc'ed. */
+static const char **split(char *list, size_t *count)
 {
-    size_t count = 0;
+    size_t most = 1, kept = 0;
     char *rest;
-    for (char *at = strtok_r(list, ",", &rest); at && count < MEMBERS_MAX;
-         at = strtok_r(NULL, ",", &rest))
-        members[count++] = at;
-    if (count)
-        qsort(members, count, sizeof *members, compare_texts);
-    return count;
+    for (const char *at = list; *at; at++)
+        most += *at == ',';
+    const char **members = calloc(most, sizeof *members);
+    ENSURE(members != NULL);
+    *count = 0;
+    for (char *at = strtok_r(list, ",", &rest); at; at = strtok_r(NULL, ",", &rest))
+        members[(*count)++] = at;
+    if (*count)
+        qsort(members, *count, sizeof *members, compare_texts);
+    for (size_t i = 0; i < *count; i++)
+        if (i == 0 || strcmp(members[i], members[kept - 1]) != 0)
+            members[kept++] = members[i];
+    *count = kept;
+    return members;
 }
 
 static json_t *share_of(const struct allocate_input *input, enum tern_code *code,
@@ -193,13 +201,12 @@ static json_t *share_of(const struct allocate_input *input, enum tern_code *code
 
 static int run_allocate(struct invocation *invocation)
 {
-    const char *members[MEMBERS_MAX];
     struct tern_error err = {.text = ""};
     struct tern_queue *queues;
-    size_t queue_count;
+    size_t queue_count, member_count;
     char *list = strdup(option_value(invocation, "ipList"));
     ENSURE(list != NULL);
-    size_t member_count = split(list, members);
+    const char **members = split(list, &member_count);
     enum tern_code code =
         route_queues(invocation, option_value(invocation, "topic"), &queues, &queue_count, &err);
     json_t *shares = json_object();
@@ -216,6 +223,7 @@ static int run_allocate(struct invocation *invocation)
     else
         json_print(json_pack("{s:O}", "result", shares));
     json_decref(shares);
+    free(members);
     free(list);
     return status;
 }

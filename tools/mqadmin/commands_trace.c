@@ -217,6 +217,7 @@ static int run_trace(struct invocation *invocation)
 
 const struct command trace_commands[] = {
     {.name = "queryMsgTraceById",
+     .other = "queryMsgTrace",
      .help = "who sent a message and who consumed it, from its trace",
      .example = "mqadmin queryMsgTraceById -i 7F0000010A7B18B4AAC248E51E500000",
      .options = {{'i', "msgId", "ID", true, "the message id (of the client, not the offset id)"},

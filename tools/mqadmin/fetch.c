@@ -2,9 +2,13 @@
  * TERN_PROTOCOL. */
 #include "tools/mqadmin/fetch.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+#include "base/record.h"
 
 #define TOOLS_GROUP "TOOLS_CONSUMER"
 
@@ -172,6 +176,84 @@ enum tern_code fetch_by_key(struct invocation *invocation, const char *address, 
     request.query_message = &body;
     return fetch(invocation, address, &request, TERN__WIRE__RESPONSE__BODY_QUERY_MESSAGE, call,
                  err);
+}
+
+/* ---- by offset message id ---- */
+
+static enum tern_code fetch_record(struct invocation *invocation, const char *address,
+                                   int64_t phys_off, struct rpc_call **call, struct tern_error *err)
+{
+    Tern__Wire__ViewMessageRequest body = TERN__WIRE__VIEW_MESSAGE_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    body.physical_offset = phys_off;
+    request.body_case = TERN__WIRE__REQUEST__BODY_VIEW_MESSAGE;
+    request.view_message = &body;
+    return fetch(invocation, address, &request, TERN__WIRE__RESPONSE__BODY_VIEW_MESSAGE, call, err);
+}
+
+/* Another set has another record at this position: the id's address stands in the right one. */
+static bool is_record_of(const struct rpc_call *call, const char *id)
+{
+    char own[MESSAGE_ID_BYTES];
+    struct record record;
+    if (record_parse(call->payload, call->payload_size, call->payload_size, false, &record) !=
+        RECORD_WHOLE)
+        return false;
+    message_id_format(own, &record.store_host, record.phys_off);
+    return strcasecmp(own, id) == 0;
+}
+
+static bool fetch_from_others(struct invocation *invocation, const char *id, int64_t phys_off,
+                              struct admin_broker *from, struct rpc_call **call)
+{
+    const char *silent = from->address;
+    struct admin_broker *brokers;
+    size_t count = 0;
+    bool found = false;
+    *call = NULL;
+    if (admin_brokers(invocation->admin, NULL, false, &brokers, &count, NULL) != TERN_OK)
+        return false;
+    for (size_t i = 0; i < count && !found; i++) {
+        if (!strcmp(brokers[i].address, silent))
+            continue;
+        rpc_call_unref(*call);
+        found = fetch_record(invocation, brokers[i].address, phys_off, call, NULL) == TERN_OK &&
+                is_record_of(*call, id);
+        if (!found)
+            continue;
+        fprintf(stderr, "mqadmin %s: %s is silent: shown is the copy of %s id %" PRId64 " at %s\n",
+                invocation->command->name, silent, brokers[i].name, brokers[i].id,
+                brokers[i].address);
+        *from = brokers[i];
+    }
+    free(brokers);
+    return found;
+}
+
+static bool is_silence(enum tern_code code)
+{
+    return code == TERN_UNREACHABLE || code == TERN_TIMEOUT || code == TERN_CONNECTION_LOST;
+}
+
+enum tern_code fetch_by_id(struct invocation *invocation, const char *id, struct admin_broker *from,
+                           struct rpc_call **call, struct tern_error *err)
+{
+    char address[HOST_TEXT_BYTES];
+    struct host host;
+    int64_t phys_off;
+    *call = NULL;
+    if (message_id_parse(id, &host, &phys_off) != TERN_OK || host.port == 0 || host.port > 65535)
+        return error_set(err, TERN_INVALID, "'%s' is no offset message id", id);
+    host_format(address, &host);
+    *from = (struct admin_broker){.id = -1};
+    snprintf(from->address, sizeof from->address, "%s", address);
+    enum tern_code code = fetch_record(invocation, address, phys_off, call, err);
+    if (!is_silence(code))
+        return code;
+    rpc_call_unref(*call);
+    if (fetch_from_others(invocation, id, phys_off, from, call))
+        return TERN_OK;
+    return error_set(err, code, "%s; no other broker has a copy", error_text(err, code));
 }
 
 enum tern_code fetch_pull(struct invocation *invocation, const char *address, const char *topic,

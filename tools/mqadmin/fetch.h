@@ -44,6 +44,15 @@ MUST_CHECK enum tern_code fetch_offset_by_time(struct invocation *invocation, co
 MUST_CHECK enum tern_code fetch_by_key(struct invocation *invocation, const char *address,
                                        const char *topic, const char *key, struct rpc_call **call,
                                        struct tern_error *err);
+/*
+ * The record that an offset message id names. From the broker at the id's address; when that one is
+ * silent, from any other that has a copy of the very record: a set's members hold the same bytes.
+ * *from: who answered (id -1 and no name: the address itself). TERN_INVALID: no such id. A failure
+ * other than QUERY_NOT_FOUND says whether others were asked. @blocks once for each broker asked
+ */
+MUST_CHECK enum tern_code fetch_by_id(struct invocation *invocation, const char *id,
+                                      struct admin_broker *from, struct rpc_call **call,
+                                      struct tern_error *err);
 /* Messages of a queue from an offset, not waiting; PULL_… codes have the body, too. */
 MUST_CHECK enum tern_code fetch_pull(struct invocation *invocation, const char *address,
                                      const char *topic, int32_t queue_id, int64_t offset,

@@ -77,6 +77,8 @@ void help_command(const struct command *command, FILE *out)
     if (command->one_of)
         fprintf(out, "\nexactly one of -%c and -%c is required\n", command->one_of[0],
                 command->one_of[1]);
+    if (command->other)
+        fprintf(out, "\nalso found as %s\n", command->other);
     fprintf(out, "\nexample: %s\n", command->example);
 }
 
@@ -98,6 +100,8 @@ void help_reference(void)
             printf("| `%s--%s%s%s` | %s | %s |\n", letter, o->name, o->argument ? " " : "",
                    o->argument ? o->argument : "", o->required ? "required" : "", o->help);
         }
+        if (rows[i].other)
+            printf("\nAlso found as `%s`.\n", rows[i].other);
         printf("\n    %s\n", rows[i].example);
     }
     puts("\n## Not offered\n\n| command | why, and what instead |\n| --- | --- |");

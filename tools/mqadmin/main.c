@@ -70,7 +70,7 @@ static const struct command *find_command(const char *name)
     const struct command *rows;
     size_t count = commands(&rows);
     for (size_t i = 0; i < count; i++)
-        if (!strcmp(rows[i].name, name))
+        if (!strcmp(rows[i].name, name) || (rows[i].other && !strcmp(rows[i].other, name)))
             return &rows[i];
     return NULL;
 }

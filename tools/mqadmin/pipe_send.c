@@ -15,11 +15,12 @@ enum { SEND_TIMEOUT_MS = 5000 };
 
 /* ---- one message ---- */
 
-/* Its delay, once for all its messages. EXIT_DONE, or EXIT_USAGE and said. */
-static int read_delay(struct sender *sender)
+/* Its trace and delay, once for all its messages. EXIT_DONE, or EXIT_USAGE and said. */
+static int read_extras(struct sender *sender)
 {
     struct invocation *invocation = sender->invocation;
-    if (!option_number(invocation, "delay-level", 0, 64, 0, &sender->delay_level) ||
+    if (!option_bool(invocation, "msgTraceEnable", false, &sender->trace) ||
+        !option_number(invocation, "delay-level", 0, 64, 0, &sender->delay_level) ||
         !option_number(invocation, "deliver-at", 0, INT64_MAX / 2, 0, &sender->deliver_at_ms))
         return EXIT_USAGE;
     if (sender->delay_level && sender->deliver_at_ms)
@@ -154,6 +155,8 @@ static enum tern_code start_producer(struct sender *sender, struct tern_error *e
         code = tern_producer_options_send_timeout_ms(o, SEND_TIMEOUT_MS);
     if (code == TERN_OK)
         code = tern_producer_options_max_message_bytes(o, SENDER_BODY_MAX);
+    if (code == TERN_OK && sender->trace)
+        code = tern_producer_options_trace(o, true, NULL);
     if (code == TERN_OK)
         code = tern_producer_create(o, &sender->producer, err);
     tern_producer_options_destroy(o);
@@ -227,7 +230,7 @@ int pipe_send(struct invocation *invocation)
         return command_fail(invocation, TERN_NO_MEMORY, NULL);
     sender->invocation = invocation;
     sender->topic = option_value(invocation, "topic");
-    if ((status = read_delay(sender)) != EXIT_DONE) {
+    if ((status = read_extras(sender)) != EXIT_DONE) {
         free(sender);
         return status;
     }

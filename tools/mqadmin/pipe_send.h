@@ -14,6 +14,7 @@ struct sender {
     struct tern_producer *producer;
     const char *topic;
     int64_t delay_level, deliver_at_ms; /* 0: none */
+    bool trace;
     struct tern_queue
         queues[SENDER_QUEUES_MAX]; /* where to: all of the topic, or the one of -b and -i */
     size_t queue_count;

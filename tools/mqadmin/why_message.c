@@ -239,26 +239,20 @@ static enum tern_code search_all(struct why *why, const char *key, struct why_fo
 }
 
 /* By the address and position that an offset message id holds. */
-static enum tern_code look_up(struct why *why, const struct host *host, int64_t phys_off,
-                              struct why_found *found, struct tern_error *err)
+static enum tern_code look_up(struct why *why, const char *id, struct why_found *found,
+                              struct tern_error *err)
 {
-    Tern__Wire__ViewMessageRequest body = TERN__WIRE__VIEW_MESSAGE_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    struct admin_broker broker = {.id = -1};
+    struct admin_broker broker;
     struct rpc_call *call, *status;
-    char address[HOST_TEXT_BYTES];
-    host_format(address, host);
-    snprintf(broker.address, sizeof broker.address, "%s", address);
-    snprintf(broker.name, sizeof broker.name, "%s", address);
-    if (fetch_status(why->invocation, address, &status, NULL) == TERN_OK &&
-        status_value(status, "brokerName"))
-        snprintf(broker.name, sizeof broker.name, "%s", status_value(status, "brokerName"));
-    rpc_call_unref(status);
-    body.physical_offset = phys_off;
-    request.body_case = TERN__WIRE__REQUEST__BODY_VIEW_MESSAGE;
-    request.view_message = &body;
-    enum tern_code code = fetch(why->invocation, address, &request,
-                                TERN__WIRE__RESPONSE__BODY_VIEW_MESSAGE, &call, err);
+    enum tern_code code = fetch_by_id(why->invocation, id, &broker, &call, err);
+    if (!broker.name[0])
+        snprintf(broker.name, sizeof broker.name, "%s", broker.address);
+    if (broker.id < 0 && (code == TERN_OK || code == TERN_QUERY_NOT_FOUND)) {
+        if (fetch_status(why->invocation, broker.address, &status, NULL) == TERN_OK &&
+            status_value(status, "brokerName"))
+            snprintf(broker.name, sizeof broker.name, "%s", status_value(status, "brokerName"));
+        rpc_call_unref(status);
+    }
     if (code == TERN_OK)
         code = add_records(found, &broker, call, err);
     else if (code == TERN_QUERY_NOT_FOUND)
@@ -314,7 +308,7 @@ int why_about_message(struct why *why, const char *id, const char *key, const ch
     bool by_offset = id && message_id_parse(id, &host, &phys_off) == TERN_OK && host.port > 0 &&
                      host.port <= 65535;
     const char *wanted = key ? key : id;
-    enum tern_code code = by_offset ? look_up(why, &host, phys_off, found, &err)
+    enum tern_code code = by_offset ? look_up(why, id, found, &err)
                           : topic   ? search_topic(why, topic, wanted, found, true, &err)
                                     : search_all(why, wanted, found, &err);
     if (code != TERN_OK) {
