@@ -155,6 +155,7 @@ static void add_transactions(struct entries *entries, struct broker *broker)
     struct tx_status s;
     tx_status(broker->tx, &s);
     add(entries, "transactionsReady", "%s", s.ready ? "true" : "false");
+    add_number(entries, "transactionsReadLeftBytes", s.read_left);
     add_number(entries, "transactionsPending", (int64_t)s.pending);
     add_number(entries, "transactionsDiscardedKept", (int64_t)s.discarded_kept);
     add_number(entries, "transactionHalvesTotal", (int64_t)s.halves);

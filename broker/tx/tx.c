@@ -173,6 +173,7 @@ static void write_snapshot(struct tx *tx)
     lock_release(&tx->lock);
     if (!wanted)
         return;
+    tx_place_step(tx);
     enum tern_code code = tx_file_write(tx, &err);
     if (code == TERN_OK)
         return;
@@ -268,6 +269,8 @@ void tx_status(struct tx *tx, struct tx_status *out)
     out->pending = tx_table_open(&tx->table);
     out->discarded_kept = tx->table.of[TX_DISCARDED];
     lock_release(&tx->lock);
+    out->read_from = atomic_load(&tx->read_from);
+    out->read_left = atomic_load(&tx->read_left);
     out->halves = counter_get(&tx->halves);
     out->committed = counter_get(&tx->committed);
     out->rolled_back = counter_get(&tx->rolled_back);

@@ -142,7 +142,8 @@ MUST_CHECK enum tern_code tx_resume(struct tx *tx, struct tx_resuming *resuming,
                                     struct tern_error *err);
 
 struct tx_status {
-    bool ready; /* the log is read; only then the rest is whole */
+    bool ready;                   /* the log is read; only then the rest is whole */
+    int64_t read_from, read_left; /* where that began; how many bytes are still to read */
     uint64_t pending, discarded_kept;
     /* since the start */
     uint64_t halves, committed, rolled_back, discarded, checks, not_asked, lost, damaged;

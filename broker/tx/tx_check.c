@@ -67,20 +67,20 @@ void tx_not_asked(struct tx *tx, int64_t half_off)
         counter_add(&tx->not_asked, 1);
 }
 
-/* ---- marks of checks ---- */
+/* ---- marks ---- */
 
-struct check_mark {
+struct noted {
     struct put put;
     struct tx *tx;
     struct tx_op op;
+    char tag;
 };
 
-static void check_mark_done(struct put *put, enum tern_code code)
+static void noted_done(struct put *put, enum tern_code code)
 {
-    struct check_mark *mark =
-        (struct check_mark *)(void *)((char *)put - offsetof(struct check_mark, put));
+    struct noted *mark = (struct noted *)(void *)((char *)put - offsetof(struct noted, put));
     struct tx *tx = mark->tx;
-    if (!put_stored(code))
+    if (!put_stored(code) && mark->tag == 'c')
         log_warn(tx->env.log, "transaction_check_not_marked",
                  "code=%s effect=\"after a restart it counts as not asked\"", tern_code_name(code));
     lock_acquire(&tx->lock);
@@ -90,26 +90,26 @@ static void check_mark_done(struct put *put, enum tern_code code)
     free(mark);
 }
 
-/* Notes in the log that a check was handed over. */
-static void put_check_mark(struct tx *tx, int64_t half_off, uint16_t checks)
+void tx_put_mark(struct tx *tx, char tag, int64_t number, uint16_t checks)
 {
     struct broker *broker = tx->broker;
     uint8_t body[TX_MARK_BODY_BYTES];
     uint8_t props[TX_MARK_PROPS_BYTES];
     struct record fields;
-    struct check_mark *mark = calloc(1, sizeof *mark);
+    struct noted *mark = calloc(1, sizeof *mark);
     if (!mark)
         return; /* after a restart it counts as not asked */
     mark->tx = tx;
-    mark->put.done = check_mark_done;
+    mark->tag = tag;
+    mark->put.done = noted_done;
     mark->put.deadline_ns = clock_mono_ns(tx->env.clock) + ms_to_ns(PUT_PATIENCE_MS);
-    tx_mark_fields('c', half_off, checks, clock_wall_ms(tx->env.clock), &broker->store_host, body,
+    tx_mark_fields(tag, number, checks, clock_wall_ms(tx->env.clock), &broker->store_host, body,
                    props, &fields);
     atomic_fetch_add(&tx->marks, 1);
     tx_op_begin(tx, &mark->op);
     enum tern_code code = put_start(broker, &mark->put, &fields);
     if (code != TERN_OK)
-        check_mark_done(&mark->put, code);
+        noted_done(&mark->put, code);
 }
 
 /* ---- discarding ---- */
@@ -231,7 +231,7 @@ static enum looked ask(struct tx *tx, const struct tx_entry *entry, uint8_t *byt
     if (hand_over(tx, group, &check, &full)) {
         counter_add(&tx->checks, 1);
         put_off(tx, entry->half_off, interval_ms, true);
-        put_check_mark(tx, entry->half_off, (uint16_t)(entry->checks + 1));
+        tx_put_mark(tx, 'c', entry->half_off, (uint16_t)(entry->checks + 1));
         return LOOKED_DONE;
     }
     if (full)

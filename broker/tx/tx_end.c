@@ -91,6 +91,8 @@ static void settle(struct tx *tx, struct tx_ending *ending, enum tx_state state)
         tx_table_set(&tx->table, entry, state);
         if (state == TX_PENDING)
             tx_wake_by(tx, entry->check_ns);
+        else
+            entry->check_ns = clock_mono_ns(tx->env.clock); /* when it was decided */
     }
     tx_op_end(tx, &ending->op);
     lock_release(&tx->lock);

@@ -66,8 +66,7 @@ static bool text_add(struct text *text, const char *line, size_t len)
     return true;
 }
 
-/* The position before which all has come into the table. */
-static int64_t position_now(struct tx *tx)
+int64_t tx_position(struct tx *tx)
 {
     struct store_positions at;
     store_positions(tx->broker->store, &at);
@@ -158,7 +157,7 @@ enum tern_code tx_file_write(struct tx *tx, struct tern_error *err)
     struct text entries = {NULL, 0, 0};
     struct text text = {NULL, 0, 0};
     size_t count = 0;
-    struct place place = {.position = position_now(tx)};
+    struct place place = {.position = tx_position(tx)};
     enum tern_code code = file_path(tx, path, err);
     bool ok = write_entries(tx, &entries, &count);
     bool empty = !take_end(tx, &place) || place.position == 0;

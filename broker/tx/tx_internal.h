@@ -5,6 +5,7 @@
  *   tx_end.c      outcomes: claim, read, put
  *   tx_check.c    asking producers, discarding
  *   tx_recover.c  reading the log when a master opens
+ *   tx_place.c    marks that bound that reading
  *   tx_file.c     the snapshot
  *   tx_table.c, tx_due.c, tx_record.c   what is known; when to ask; records
  */
@@ -40,13 +41,15 @@ struct tx {
     bool changed;      /* since the last snapshot */
     int64_t wake_ns;   /* when the task looks again at the latest */
 
-    _Atomic uint32_t discards, marks; /* under way */
+    _Atomic uint32_t discards, marks;     /* under way */
+    _Atomic int64_t read_from, read_left; /* of the log, at the last opening; bytes still to read */
     _Atomic uint64_t halves, committed, rolled_back, discarded, checks, not_asked, lost, damaged;
 
     /* the task's own */
     int64_t snapshot_ns; /* when the next one is due */
     uint64_t turn;       /* of asking the members of a group */
     int64_t recover_ns;  /* not before: the last attempt failed */
+    int64_t place;       /* of the last mark, see tx_place.c */
 };
 
 /* ---- tx.c ---- */
@@ -65,12 +68,23 @@ MUST_CHECK enum tern_code tx_read_bytes(struct tx *tx, int64_t phys_off, uint8_t
 /* Asks, discards; returns when to come again. @thread the task's */
 int64_t tx_check_step(struct tx *tx, int64_t now_ns);
 
+/* Notes in the log what the tag says of the number; a refusal costs only that. */
+void tx_put_mark(struct tx *tx, char tag, int64_t number, uint16_t checks);
+
+/* ---- tx_place.c ---- */
+/* Puts a mark of how far all is decided, when that has moved far enough. @thread the task's */
+void tx_place_step(struct tx *tx);
+/* What the last such mark in the log says; -1: there is none. @blocks on the disk */
+int64_t tx_place_last(struct tx *tx);
+
 /* ---- tx_recover.c ---- */
 /* Fills the empty table from snapshot and log. TERN_AGAIN: the master is not open any more. @thread
  * the task's */
 MUST_CHECK enum tern_code tx_recover(struct tx *tx, struct tern_error *err);
 
 /* ---- tx_file.c ---- */
+/* The position before which all has come into the table. */
+int64_t tx_position(struct tx *tx);
 /* Writes a snapshot of the table as of a position that is on the disk. @blocks on the disk */
 MUST_CHECK enum tern_code tx_file_write(struct tx *tx, struct tern_error *err);
 /*

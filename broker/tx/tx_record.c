@@ -64,6 +64,9 @@ static void read_mark(const struct record *record, struct tx_said *out)
         out->word = TX_WORD_ENDED;
     } else if (tag.ptr[0] == 'r') {
         out->word = TX_WORD_RESUMED;
+    } else if (tag.ptr[0] == 'p') {
+        out->word = TX_WORD_PLACE;
+        out->phys_off = out->half_off;
     } else if (tag.ptr[0] == 'c' &&
                props_get(record->props, record->props_len, PROP_CHECK_TIMES, &times) &&
                number_of(times.ptr, times.len, &checks) && checks <= UINT16_MAX) {

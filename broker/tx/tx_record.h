@@ -6,7 +6,8 @@
  *   committed  the real topic and queue     sysFlag commit, preparedTransactionOffset = half's
  * place discarded  TRANS_CHECK_MAX_TIME_TOPIC 0 as the half, preparedTransactionOffset = half's
  * place mark       RMQ_SYS_TRANS_OP_HALF_TOPIC 0, body: the half's queue offset in decimals, TAGS:
- *              d ended, c checked (ours, with TRANSACTION_CHECK_TIMES), r resumed (ours)
+ *              d ended, c checked (ours, with TRANSACTION_CHECK_TIMES), r resumed (ours), p place
+ * (ours; the body is a physical offset, see tx_place.c)
  *
  * Pure: no state, no I/O.
  */
@@ -27,7 +28,8 @@ enum tx_word {
     TX_WORD_DISCARDED, /* phys_off of the half */
     TX_WORD_ENDED,     /* half_off */
     TX_WORD_CHECKED,   /* half_off, checks */
-    TX_WORD_RESUMED    /* half_off */
+    TX_WORD_RESUMED,   /* half_off */
+    TX_WORD_PLACE      /* phys_off: all half messages before it are decided for good */
 };
 struct tx_said {
     enum tx_word word;
@@ -69,7 +71,8 @@ void tx_committed_fields(const struct tx_half *half, const struct host *store_ho
                          struct record *out);
 void tx_discarded_fields(const struct tx_half *half, const struct host *store_host,
                          struct record *out);
-/* tag 'd', 'c' or 'r'; checks counts with 'c'. body, props: room of the sizes above. */
+/* tag 'd', 'c', 'r' or 'p' (half_off is a physical offset); checks counts with 'c'. body, props:
+ * room of the sizes above. */
 void tx_mark_fields(char tag, int64_t half_off, uint16_t checks, int64_t born_ms,
                     const struct host *host, uint8_t *body, uint8_t *props, struct record *out);
 

@@ -2,7 +2,8 @@
  * Reading the log when a master opens.
  *
  *   snapshot at P ──► records from P to the end ──► ready
- *   none that fits ─► records from the first retained half record, or where dispatching is
+ *   none that fits ─► records from where the last mark says that all before is decided
+ * (tx_place.c), or from the first retained half record, or where dispatching is
  *
  * Nothing of ours is under way meanwhile, and nothing begins: half messages and outcomes are
  * refused until the table is whole. Reading is idempotent: the snapshot may know of records behind
@@ -23,12 +24,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-enum { STRIDE_BYTES = 64 << 20 }; /* between two looks at whether the master is still open */
+enum {
+    STRIDE_BYTES = 64 << 20, /* between two looks at whether the master is still open */
+    STRIDES_SAID = 16        /* between two words about how far it is */
+};
 
 struct walk {
     struct tx *tx;
     bool failed; /* no memory */
-    uint64_t records;
+    uint64_t records, strides;
 };
 
 /* ---- what a record changes; @locks holds:BROKER_TX ---- */
@@ -76,6 +80,7 @@ static void apply_to(struct tx *tx, const struct tx_said *said, struct tx_entry 
             tx_table_set(&tx->table, entry, TX_PENDING);
         break;
     case TX_WORD_NONE:
+    case TX_WORD_PLACE:
     case TX_WORD_HALF:
         break;
     }
@@ -165,6 +170,17 @@ static int64_t behind_damage(struct tx *tx, int64_t at)
     return next;
 }
 
+/* So that nobody wonders why outcomes are refused. */
+static void say_progress(struct walk *walk, int64_t from, int64_t end)
+{
+    atomic_store(&walk->tx->read_left, end - from);
+    if (++walk->strides % STRIDES_SAID == 0)
+        log_info(walk->tx->env.log, "transactions_reading",
+                 "at=%" PRId64 " to=%" PRId64
+                 " effect=\"half messages and outcomes are refused SYSTEM_BUSY until then\"",
+                 from, end);
+}
+
 static enum tern_code walk_log(struct tx *tx, struct walk *walk, int64_t from, int64_t end)
 {
     while (from < end) {
@@ -172,6 +188,7 @@ static enum tern_code walk_log(struct tx *tx, struct walk *walk, int64_t from, i
         int64_t next = from;
         if (!tx_is_open(tx))
             return TERN_AGAIN;
+        say_progress(walk, from, end);
         enum tern_code code =
             store_each_record(tx->broker->store, from, upto, on_record, walk, &next);
         if (walk->failed)
@@ -203,13 +220,18 @@ enum tern_code tx_recover(struct tx *tx, struct tern_error *err)
     lock_release(&tx->lock);
     enum tern_code code = tx_file_read(tx, &from, &cause);
     if (code != TERN_OK) {
+        int64_t place = tx_place_last(tx);
         from = first_half(tx);
+        from = place > from ? place : from;
         if (code != TERN_NOT_FOUND)
             log_warn(tx->env.log, "transactions_snapshot_unusable",
                      "cause=\"%s\" effect=\"the log is read from %" PRId64 "\"",
                      error_text(&cause, code), from);
     }
+    atomic_store(&tx->read_from, from);
+    tx->place = from;
     code = walk_log(tx, &walk, from, at.appended);
+    atomic_store(&tx->read_left, 0);
     if (code != TERN_OK)
         return error_set(err, code, "reading the log from %" PRId64 " to %" PRId64 ": %s", from,
                          at.appended, tern_code_text(code));

@@ -42,7 +42,8 @@ struct tx_entry {
     int64_t half_off; /* in the half queue */
     int64_t phys_off; /* of the half record */
     int64_t store_ms;
-    int64_t check_ns; /* monotonic: when to ask next; PENDING only; by tx_table_ask_at() only */
+    int64_t check_ns; /* monotonic: when to ask next, by tx_table_ask_at(); of a decided one when it
+                         was */
     uint32_t size;    /* of the half record */
     uint16_t checks;  /* handed to somebody */
     uint8_t state;    /* enum tx_state; changed by tx_table_set() only */

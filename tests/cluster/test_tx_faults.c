@@ -68,6 +68,8 @@ static void repair(const struct planned *planned)
     else
         node_kill(node);
     tx_run_ms(&tx, (int64_t)roll(3000));
+    if (roll(2))
+        tx_lose_snapshot(node);
     node_start(node);
 }
 
@@ -150,8 +152,9 @@ static void run_seed(uint64_t seed)
         fail_msg("seed %" PRIu64 ": %" PRIu64 " are still pending", seed,
                  tx_status_of(tx.world.master).pending);
     check_all(seed);
-    /* The same by the log alone, from its beginning. */
+    /* The same by the log alone. */
     node_kill(tx.world.master);
+    tx_lose_snapshot(tx.world.master);
     node_start(tx.world.master);
     assert_true(world_await(&tx.world, all_decided, 120000));
     check_all(seed);

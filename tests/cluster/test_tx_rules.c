@@ -479,6 +479,78 @@ static void a_snapshot_that_saw_more_than_the_log_has_decides_nothing(void **sta
 }
 
 /* fileReservedTime is a key that changes while the broker runs. */
+/* The master comes back without its snapshot, as a slave that becomes one. */
+static void come_back_without_snapshot(void)
+{
+    node_kill(tx.world.master);
+    tx_lose_snapshot(tx.world.master);
+    node_start(tx.world.master);
+    tx_await_ready(&tx);
+}
+
+static void commit_some(uint32_t from, uint32_t count)
+{
+    for (uint32_t n = from; n < from + count; n++) {
+        tx.execute[n] = TERN_TRANSACTION_COMMIT;
+        assert_int_equal(tx_send(&tx, n, NULL), TERN_OK);
+        tx_run_ms(&tx, 3000);
+    }
+}
+
+static void a_new_master_reads_from_where_all_was_decided(void **state)
+{
+    (void)state;
+    struct tern_transaction_result lately;
+    tx_begin(&tx, 41, ROLE_ASYNC_MASTER);
+    commit_some(0, 300);
+    tx.execute[300] = TERN_TRANSACTION_COMMIT;
+    assert_int_equal(tx_send(&tx, 300, &lately), TERN_OK);
+    tx_send_open(&tx, 301);
+    tx.check[301] = TERN_TRANSACTION_COMMIT;
+    come_back_without_snapshot();
+    int64_t end = world_at(tx.world.master).appended;
+    struct tx_status status = tx_status_of(tx.world.master);
+    assert_true(status.read_from > end / 2 && status.read_from < end);
+    assert_int_equal(status.pending, 1);
+    /* What was decided lately is known, for who did not hear of it. */
+    assert_int_equal(tx_tell(&tx, tx.world.master, TX_GROUP, lately.send.queue_offset,
+                             tx_phys_of(&lately), 1, NULL),
+                     TERN_OK);
+    tx_run_ms(&tx, 130000);
+    assert_int_equal(tx_status_of(tx.world.master).pending, 0);
+    for (uint32_t n = 0; n < 302; n += 43)
+        assert_int_equal(tx_delivered(&tx, tx.world.master, n), 1);
+    tx_end(&tx);
+}
+
+static void what_may_still_be_decided_is_read_however_old(void **state)
+{
+    (void)state;
+    int64_t phys_off;
+    uint32_t checks;
+    tx_begin(&tx, 42, ROLE_ASYNC_MASTER);
+    struct tern_transaction_result discarded = tx_send_open(&tx, 0);
+    commit_some(1, 400); /* 20 minutes: it is discarded meanwhile */
+    tx_send_open(&tx, 401);
+    assert_int_equal(tx_status_of(tx.world.master).discarded, 1);
+    commit_some(402, 50);
+    come_back_without_snapshot();
+    assert_true(tx_status_of(tx.world.master).read_from <= tx_phys_of(&discarded));
+    assert_int_equal(tx_listed(&tx, tx.world.master, true, &phys_off, &checks), 1);
+    assert_int_equal(phys_off, tx_phys_of(&discarded));
+    assert_int_equal(tx_listed(&tx, tx.world.master, false, &phys_off, &checks), 1);
+    tx.check[0] = tx.check[401] = TERN_TRANSACTION_COMMIT;
+    assert_int_equal(tx_resume_at(&tx, tx.world.master, tx_phys_of(&discarded)), TERN_OK);
+    tx_run_ms(&tx, 130000);
+    assert_int_equal(tx_delivered(&tx, tx.world.master, 0), 1);
+    assert_int_equal(tx_delivered(&tx, tx.world.master, 401), 1);
+    commit_some(452, 100);
+    come_back_without_snapshot(); /* nothing holds it back any more */
+    assert_true(tx_status_of(tx.world.master).read_from > tx_phys_of(&discarded));
+    assert_int_equal(tx_listed(&tx, tx.world.master, true, &phys_off, &checks), 0);
+    tx_end(&tx);
+}
+
 static void shorter_retention_discards_before_it_expires(void **state)
 {
     (void)state;
@@ -518,6 +590,8 @@ int main(void)
         cmocka_unit_test(about_to_expire_is_discarded),
         cmocka_unit_test(a_damaged_snapshot_decides_nothing),
         cmocka_unit_test(a_snapshot_that_saw_more_than_the_log_has_decides_nothing),
+        cmocka_unit_test(a_new_master_reads_from_where_all_was_decided),
+        cmocka_unit_test(what_may_still_be_decided_is_read_however_old),
         cmocka_unit_test(shorter_retention_discards_before_it_expires),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

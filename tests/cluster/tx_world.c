@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "client/sim_hooks.h"
 
 static uint32_t number_of(const struct tern_message *message)
@@ -249,6 +250,17 @@ size_t tx_listed(struct tx_world *tx, struct sim_node *node, bool discarded, int
     }
     world_answer_free(call);
     return count;
+}
+
+void tx_lose_snapshot(struct sim_node *node)
+{
+    static const char *const names[] = {"transactions", "transactions.bak"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[FS_PATH_BYTES];
+        snprintf(path, sizeof path, "%.500s/ternmq/%s", node->config.store_root, names[i]);
+        enum tern_code code = fs_unlink(node->env.fs, path);
+        assert_true(code == TERN_OK || code == TERN_NOT_FOUND);
+    }
 }
 
 enum tern_code tx_resume_at(struct tx_world *tx, struct sim_node *node, int64_t phys_off)

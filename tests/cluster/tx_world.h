@@ -66,6 +66,9 @@ int64_t tx_phys_of(const struct tern_transaction_result *result);
 /* Entries that the node's broker lists, and the first one's phys_off and checks. */
 size_t tx_listed(struct tx_world *tx, struct sim_node *node, bool discarded, int64_t *phys_off,
                  uint32_t *checks);
+/* Both generations, of a node that does not run: it reads the log from where all was decided, as a
+ * slave that becomes a master does. */
+void tx_lose_snapshot(struct sim_node *node);
 enum tern_code tx_resume_at(struct tx_world *tx, struct sim_node *node, int64_t phys_off);
 
 #endif
