@@ -334,6 +334,9 @@ struct tern_consumer_stats {
     uint32_t cached; /* messages waiting or running */
     uint64_t flow_controlled;
     uint64_t dropped; /* broadcasting: failed, and passed */
+    /* Failed messages of which nobody told whether they were taken back: a copy may be stored all
+     * the same, and the message come once more than it failed. */
+    uint64_t sent_back_unknown;
 };
 TERN_API void tern_push_consumer_stats(struct tern_push_consumer *consumer,
                                        struct tern_consumer_stats *stats);

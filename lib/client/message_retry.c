@@ -115,6 +115,13 @@ static void log_refused(struct push_chunk *chunk, const struct rpc_call *call, e
              error_text(&call->error, code), LOCAL_RETRY_MS, times);
 }
 
+/* A copy may be stored: not safely, or nobody told. Any other answer is a refusal. */
+static bool may_be_stored(enum tern_code code)
+{
+    return code == TERN_TIMEOUT || code == TERN_CONNECTION_LOST || code == TERN_PROTOCOL ||
+           code == TERN_FLUSH_DISK_TIMEOUT || code == TERN_FLUSH_SLAVE_TIMEOUT;
+}
+
 static enum tern_code copy_start(struct push_chunk *chunk, struct rpc_peer *peer);
 
 /* The answer to SendBack, or to Send. @thread link's */
@@ -140,6 +147,7 @@ static void on_sent_back(struct rpc_call *call, void *arg)
                copy_start(chunk, peer) == TERN_OK) {
         peer = NULL; /* the copy's call has it */
     } else {
+        counter_add(&consumer->sent_back_unknown, may_be_stored(code));
         log_refused(chunk, call, code);
         failed_addresses_note(&consumer->failed, rpc_peer_address(peer), code,
                               clock_mono_ns(consumer->env->clock));

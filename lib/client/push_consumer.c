@@ -464,6 +464,7 @@ void tern_push_consumer_stats(struct tern_push_consumer *consumer,
         .duplicates_dropped = counter_get(&consumer->duplicates),
         .flow_controlled = counter_get(&consumer->flow_controlled),
         .dropped = counter_get(&consumer->dropped_messages),
+        .sent_back_unknown = counter_get(&consumer->sent_back_unknown),
     };
     lock_acquire(&consumer->lock);
     stats->queues = consumer->queue_count;

@@ -316,7 +316,7 @@ struct tern_push_consumer {
     struct trace *trace; /* NULL: not traced */
 
     _Atomic uint64_t pulled, consumed, failed_messages, sent_back, duplicates, flow_controlled;
-    _Atomic uint64_t dropped_messages;
+    _Atomic uint64_t dropped_messages, sent_back_unknown;
 };
 
 /* ---- push_consumer.c ---- */

@@ -141,6 +141,27 @@ static void tries_made_here_are_told_to_the_broker(void **state)
     assert_int_equal(rig->heard->count, 4);
     assert_int_equal(rig->fake->last_send_back.reconsume_times, 3);
     assert_int_equal(committed(rig), 1);
+    struct tern_consumer_stats stats;
+    tern_push_consumer_stats(rig->consumer, &stats);
+    assert_int_equal(stats.sent_back, 1);
+    assert_int_equal(stats.sent_back_unknown, 0);
+    rig_destroy(rig);
+}
+
+/* Its copy is stored, and may come; the consumer tries again all the same. */
+static void what_was_perhaps_taken_back_is_told(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_create(1);
+    struct tern_consumer_stats stats;
+    rig->fails = true;
+    rig->fake->send_back_code = TERN_FLUSH_SLAVE_TIMEOUT;
+    rig_start(rig);
+    fake_run_ms(rig->fake, 7000);
+    tern_push_consumer_stats(rig->consumer, &stats);
+    assert_int_equal(rig->heard->count, 2);
+    assert_int_equal(stats.sent_back, 0);
+    assert_int_equal(stats.sent_back_unknown, 2);
     rig_destroy(rig);
 }
 
@@ -335,6 +356,7 @@ int main(void)
         cmocka_unit_test(the_rest_of_a_batch_is_sent_back),
         cmocka_unit_test(an_ack_index_of_minus_one_sends_all_back),
         cmocka_unit_test(tries_made_here_are_told_to_the_broker),
+        cmocka_unit_test(what_was_perhaps_taken_back_is_told),
         cmocka_unit_test(a_listener_never_sees_a_message_more_often_than_allowed),
         cmocka_unit_test(without_a_maximum_of_its_own_a_consumer_stops_at_sixteen),
         cmocka_unit_test(a_retried_message_shows_its_own_topic),
