@@ -9,8 +9,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tools/mqbench/bench.h"
+
+enum { IDLE_NS = 1000000000, SHOW_NS = 100000000 }; /* nothing more comes; progress is shown */
+static const int64_t first_within_ns = 10000000000; /* until the first message */
 
 struct run {
     _Atomic uint64_t messages, bytes;
@@ -21,6 +25,8 @@ struct run {
     pthread_mutex_t lock;
     pthread_cond_t over; /* with lock */
     bool ended;          /* lock */
+    uint64_t wanted;     /* messages; 0: as many as come */
+    pthread_cond_t news; /* with lock: the first message came, or all that are wanted */
 };
 
 /* The first batch waits here until the run is over. */
@@ -56,11 +62,16 @@ static enum tern_consume_result on_messages(void *arg, const struct tern_message
         bytes += size;
     }
     int64_t now = bench_now_ns(), unset = 0;
-    atomic_compare_exchange_strong(&run->first_ns, &unset, now);
-    atomic_store_explicit(&run->last_ns, now, memory_order_relaxed);
+    bool first = atomic_compare_exchange_strong(&run->first_ns, &unset, now);
+    atomic_store(&run->last_ns, now);
     bench_pulse(&run->pulse, now);
     atomic_fetch_add_explicit(&run->bytes, bytes, memory_order_relaxed);
-    atomic_fetch_add_explicit(&run->messages, count, memory_order_relaxed);
+    uint64_t before = atomic_fetch_add(&run->messages, count);
+    if (first || (before < run->wanted && before + count >= run->wanted)) {
+        pthread_mutex_lock(&run->lock);
+        pthread_cond_signal(&run->news);
+        pthread_mutex_unlock(&run->lock);
+    }
     return TERN_CONSUME_SUCCESS;
 }
 
@@ -102,36 +113,74 @@ static struct tern_push_consumer *start_consumer(const struct bench_options *opt
     return consumer;
 }
 
+/* Until when there is nothing to do but to wait for messages; 0: it is over. */
+static int64_t wait_until(const struct bench_options *options, const struct run *run,
+                          int64_t start_ns, int64_t now)
+{
+    int64_t last = atomic_load(&run->last_ns);
+    int64_t end_ns = INT64_MAX - 1;
+    if (!bench_goes_on(options, start_ns, atomic_load(&run->messages)))
+        return 0;
+    if (!last)
+        end_ns = start_ns + first_within_ns;
+    else if (!options->count)
+        end_ns = last + IDLE_NS;
+    if (options->seconds > 0 && start_ns + (int64_t)(options->seconds * 1e9) < end_ns)
+        end_ns = start_ns + (int64_t)(options->seconds * 1e9);
+    if (now > end_ns)
+        return 0;
+    bool shown = isatty(STDERR_FILENO); /* the progress */
+    return shown && now + SHOW_NS < end_ns ? now + SHOW_NS : end_ns + 1;
+}
+
+static void wait_for_all(const struct bench_options *options, struct run *run, int64_t start_ns)
+{
+    int64_t until_ns;
+    pthread_mutex_lock(&run->lock);
+    while ((until_ns = wait_until(options, run, start_ns, bench_now_ns())) > 0) {
+        struct timespec t = {until_ns / 1000000000, until_ns % 1000000000};
+        pthread_cond_timedwait(&run->news, &run->lock, &t);
+        bench_progress("%llu messages", (unsigned long long)run->messages);
+    }
+    pthread_mutex_unlock(&run->lock);
+}
+
+static void init_run(struct run *run, const struct bench_options *options)
+{
+    pthread_condattr_t attr;
+    *run = (struct run){.hold = options->hold, .wanted = (uint64_t)options->count};
+    pthread_mutex_init(&run->lock, NULL);
+    pthread_cond_init(&run->over, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&run->news, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 int bench_consume(const struct bench_options *options)
 {
-    struct run run = {
-        .hold = options->hold, .lock = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER};
+    struct run run;
     int status =
         bench_ensure_topic(options); /* a consumer would start with nobody there, and wait */
     if (status != EXIT_OK)
         return status;
+    init_run(&run, options);
     struct tern_push_consumer *consumer = start_consumer(options, &run, &status);
-    if (!consumer)
-        return status;
-    int64_t start_ns = bench_now_ns();
-    while (bench_goes_on(options, start_ns, run.messages)) {
-        struct timespec pause = {.tv_nsec = 2000000};
-        nanosleep(&pause, NULL);
-        int64_t last = atomic_load(&run.last_ns), now = bench_now_ns();
-        if (!options->count && last && now - last > 1000000000)
-            break;
-        if (!last && now - start_ns > 10000000000)
-            break;
-        bench_progress("%llu messages", (unsigned long long)run.messages);
+    if (consumer) {
+        wait_for_all(options, &run, bench_now_ns());
+        /* From the first message to the last: starting and waiting for more is not receiving. */
+        struct bench_figures figures = {.messages = run.messages,
+                                        .bytes = run.bytes,
+                                        .gap_ns = run.pulse.longest_ns,
+                                        .seconds = (double)(run.last_ns - run.first_ns) / 1e9};
+        let_go(&run);
+        tern_push_consumer_shutdown(consumer, 5000);
+        tern_push_consumer_destroy(consumer);
+        status = bench_report(options, &figures);
+        status = figures.messages ? status : EXIT_NO;
     }
-    /* From the first message to the last: starting and waiting for more is not receiving. */
-    struct bench_figures figures = {.messages = run.messages,
-                                    .bytes = run.bytes,
-                                    .gap_ns = run.pulse.longest_ns,
-                                    .seconds = (double)(run.last_ns - run.first_ns) / 1e9};
-    let_go(&run);
-    tern_push_consumer_shutdown(consumer, 5000);
-    tern_push_consumer_destroy(consumer);
-    status = bench_report(options, &figures);
-    return figures.messages ? status : EXIT_NO;
+    pthread_cond_destroy(&run.news);
+    pthread_cond_destroy(&run.over);
+    pthread_mutex_destroy(&run.lock);
+    return status;
 }
