@@ -126,7 +126,7 @@ static void bench_ends_with_the_same_classes(void **state)
     EXPECT_BENCH_EXIT(USAGE, "extra", "echo", "extra");
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
         EXPECT_BENCH_EXIT(UNREACHED, "127.0.0.1:1", modes[i], "-n", "127.0.0.1:1", "-t", "B",
-                          "--count", "1");
+                          "--count", "1", "--drain", "0.1"); /* verify tries for so long */
 }
 
 static void help_and_version_end_with_0_on_stdout(void **state)

@@ -119,6 +119,29 @@ static void filtered_readers_get_exactly_what_matches(void **state)
     }
 }
 
+/* What the checker needs at its start may be on its way. */
+static void start_waits_for_a_cluster_that_is_not_there_yet(void **state)
+{
+    struct daemon checker = {.pid = 0};
+    char log[DAEMON_PATH_BYTES];
+    (void)state;
+    set_kill(&set, 0);
+    daemon_spawn(&checker, "mqbench", state_file(log, "early.log"),
+                 (const char *const[]){"verify", "-n", set.namesrv_list, "-t", "Early", "--count",
+                                       "100", "--drain", "60", "--json", NULL},
+                 NULL);
+    int64_t deadline = now_ms() + PATIENCE_MS;
+    while (!file_contains(log, "mqbench: Early: ")) {
+        assert_true(now_ms() < deadline);
+        look_again_soon();
+    }
+    set_start(&set, 0);
+    int status = daemon_wait(&checker, 2 * PATIENCE_MS);
+    if (status != 0)
+        fail_msg("mqbench verify ended with %d: %s", status, file_read(log, NULL));
+    set_await_in_sync(&set, 1);
+}
+
 static void refuse(const char *words, const char *const *options)
 {
     const char *args[16] = {"verify", "-n", set.namesrv_list, "-t", "Refused"};
@@ -148,6 +171,7 @@ int main(void)
         cmocka_unit_test(delayed_messages_come_once_and_never_early),
         cmocka_unit_test(transactions_are_delivered_when_committed_only),
         cmocka_unit_test(filtered_readers_get_exactly_what_matches),
+        cmocka_unit_test(start_waits_for_a_cluster_that_is_not_there_yet),
         cmocka_unit_test(what_does_not_go_together_is_refused),
     };
     return cmocka_run_group_tests(tests, bring_up, take_down);

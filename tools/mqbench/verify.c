@@ -12,6 +12,7 @@
 /* After the last message that was missing: what else comes belongs to the figures, too. */
 enum { LINGER_NS = 500000000 };
 static const int64_t linger_undecided_ns = 3000000000; /* a round of questions */
+enum { START_PAUSE_NS = 500000000 };
 
 static int make_streams(struct verify *verify)
 {
@@ -145,6 +146,7 @@ static void stop_readers(struct readers *readers)
     verify_slaves_stop(readers->slaves);
     verify_orderly_stop(readers->orderly);
     verify_views_stop(readers->views); /* last: it adds up */
+    *readers = (struct readers){.group = NULL};
 }
 
 /* Sends, unless an earlier run did, and reads until nothing more comes. */
@@ -166,22 +168,65 @@ static int send_and_drain(struct verify *verify, bool finish_only)
     return status;
 }
 
+/* ---- the start ---- */
+
+static int ensure_topic(struct verify *verify, struct readers *readers)
+{
+    (void)readers;
+    return bench_ensure_topic(verify->options);
+}
+
+static int find_streams(struct verify *verify, struct readers *readers)
+{
+    (void)readers;
+    return make_streams(verify);
+}
+
+/*
+ * A step of the start, tried again for the drain time: brokers may be starting, too, or busy. Each
+ * failure is said on stderr. What is wrong with the call stays wrong.
+ */
+static int try_to_start(struct verify *verify, struct readers *readers,
+                        int (*step)(struct verify *, struct readers *))
+{
+    int64_t now = bench_now_ns();
+    int64_t deadline_ns = now + (int64_t)(verify->options->drain_seconds * 1e9);
+    int status;
+    while ((status = step(verify, readers)) == EXIT_NO || status == EXIT_UNREACHABLE) {
+        stop_readers(readers);
+        now = bench_now_ns();
+        if (now >= deadline_ns)
+            break;
+        int64_t again_ns = now + START_PAUSE_NS;
+        pthread_mutex_lock(&verify->lock);
+        while (bench_now_ns() < again_ns)
+            verify_wait_until(verify, again_ns);
+        pthread_mutex_unlock(&verify->lock);
+    }
+    return status;
+}
+
+static int start(struct verify *verify, struct readers *readers, bool finish_only)
+{
+    const struct bench_options *o = verify->options;
+    int status = finish_only ? verify_state_load(verify, o->state_path)
+                             : try_to_start(verify, readers, ensure_topic);
+    if (status == EXIT_OK && !finish_only)
+        status = try_to_start(verify, readers, find_streams);
+    if (status == EXIT_OK)
+        status = verify_make_queues(verify);
+    if (status == EXIT_OK && !o->json)
+        fprintf(stderr, "mqbench: seed %" PRIu64 "\n", verify->run_id);
+    return status == EXIT_OK ? try_to_start(verify, readers, start_readers) : status;
+}
+
 int bench_verify(const struct bench_options *options)
 {
     struct verify verify;
     struct readers readers = {.group = NULL};
     verify_init(&verify, options);
     bool finish_only = options->state_path && access(options->state_path, F_OK) == 0;
-    int status =
-        finish_only ? verify_state_load(&verify, options->state_path) : bench_ensure_topic(options);
-    if (status == EXIT_OK && !finish_only)
-        status = make_streams(&verify);
-    if (status == EXIT_OK)
-        status = verify_make_queues(&verify);
-    if (status == EXIT_OK && !options->json)
-        fprintf(stderr, "mqbench: seed %" PRIu64 "\n", verify.run_id);
-    if (status == EXIT_OK)
-        status = start_readers(&verify, &readers);
+    int status = start(&verify, &readers, finish_only);
     if (status == EXIT_OK)
         status = send_and_drain(&verify, finish_only);
     stop_readers(&readers);
