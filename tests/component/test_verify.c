@@ -1,6 +1,6 @@
 /*
  * mqbench verify's checks against a real set of a master and a slave, without faults; with faults
- * they are tests/system/rounds.sh's. (D-1, D-2, F-1, F-2, P-3)
+ * they are tests/system/rounds.sh's. (D-1, D-2, F-1, F-2, P-3, R-6)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,6 +119,25 @@ static void filtered_readers_get_exactly_what_matches(void **state)
     }
 }
 
+/* what fails comes again, is consumed once or dead; with the group's own maximum. */
+static void failed_messages_are_consumed_once_or_dead(void **state)
+{
+    struct tool tool;
+    char path[DAEMON_PATH_BYTES];
+    (void)state;
+    VERIFY(&tool, "Failing", "--fail-rate", "50", "--count", "1500", "--state",
+           state_file(path, "failing"));
+    assert_true(figure(&tool, "retried") > 500);
+    assert_true(figure(&tool, "dead_lettered") > 20);
+    assert_int_equal(figure(&tool, "beyond_count"), 0);
+    assert_int_equal(figure(&tool, "wrongly_dead"), 0);
+    if (figure(&tool, "send_backs_unanswered") == 0)
+        assert_int_equal(figure(&tool, "duplicated"), figure(&tool, "redelivered"));
+    tool_free(&tool);
+    VERIFY(&tool, "Failing", "--state", path, "--from-slave"); /* sent like plain ones */
+    tool_free(&tool);
+}
+
 /* What the checker needs at its start may be on its way. */
 static void start_waits_for_a_cluster_that_is_not_there_yet(void **state)
 {
@@ -162,7 +181,9 @@ static void what_does_not_go_together_is_refused(void **state)
     REFUSE("travel alone", "--delayed", "1000", "--mode", "batch");
     REFUSE("travel alone", "--transactional", "--mode", "batch");
     REFUSE("'0' is not in 1..86400000", "--delayed", "0");
+    REFUSE("'100' is not in 1..99", "--fail-rate", "100");
     REFUSE("give one of them", "--orderly", "--from-slave");
+    REFUSE("give one of them", "--fail-rate", "10", "--from-slave");
 }
 
 int main(void)
@@ -171,6 +192,7 @@ int main(void)
         cmocka_unit_test(delayed_messages_come_once_and_never_early),
         cmocka_unit_test(transactions_are_delivered_when_committed_only),
         cmocka_unit_test(filtered_readers_get_exactly_what_matches),
+        cmocka_unit_test(failed_messages_are_consumed_once_or_dead),
         cmocka_unit_test(start_waits_for_a_cluster_that_is_not_there_yet),
         cmocka_unit_test(what_does_not_go_together_is_refused),
     };

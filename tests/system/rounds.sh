@@ -10,7 +10,9 @@
 #                 needs root and network namespaces; then every node and the clients have one of their own.
 #   --check C     what is sent, and what else may not be: plain; orderly (read by members that come and go; messages
 #                 of a queue that overlap); delayed (up to 5 s; early ones); transactional (asked about after 1 s;
-#                 delivered ones that were not committed); filtered (ones that do not match, or are withheld)
+#                 delivered ones that were not committed); filtered (ones that do not match, or are withheld);
+#                 retry (listeners fail a third of the deliveries, four times at most; ones that are neither consumed
+#                 nor dead letters, that come too often, or are dead too early)
 #   -o key=value  for the brokers
 #
 # A round: 0.2 to 2 s of load, the fault, 0.2 to 3 s (a pause now and then up to 20 s), the fault undone, then
@@ -31,7 +33,7 @@ set -euo pipefail
 body_bytes=600
 slack_ms=3000     # what a round takes beyond its plan, for how long the checker is told to send
 sync_seconds=90   # until the cluster must be in sync again
-all_checks=(plain orderly delayed transactional filtered)
+all_checks=(plain orderly delayed transactional filtered retry)
 all_kinds=(kill-master kill-slave kill-both pause-master pause-slave cut-link cut-clients)
 
 rounds='' seed=$((RANDOM * 32768 + RANDOM)) layout=1m-1s-sync kinds='' check=plain overrides=()
@@ -69,6 +71,9 @@ transactional)
 filtered)
     check_options=(--filter) check_findings=(wrongly_filtered)
     check_figures=(delivered_by_tag delivered_by_condition) ;;
+retry)
+    check_options=(--fail-rate 33) check_findings=(beyond_count wrongly_dead redelivered_unexplained)
+    check_figures=(retried dead_lettered consumed_and_dead redelivered forked send_backs_unanswered) ;;
 esac
 
 # ---- what will be done: drawn first and from the seed alone ----
@@ -282,7 +287,7 @@ drained() {
 # With every master dead, the slaves alone must show everything that was acknowledged, in order.
 read_from_slaves() {
     local masters=("${sets[@]/%/-0}") n bad=0 options=("${check_options[@]}")
-    [ "$check" != orderly ] || options=() # slaves have no members
+    [[ $check != orderly && $check != retry ]] || options=() # slaves have no members
     if [ "$layout" = 1m ] || [ "$total_lost" -gt 0 ]; then return 0; fi
     "$cluster" kill "${masters[@]}" || return 1
     for ((n = 1; n <= segment; n++)); do

@@ -24,7 +24,8 @@ enum bench_check {
     CHECK_ORDERLY, /* the messages of CHECK_PLAIN, read by orderly members */
     CHECK_DELAYED,
     CHECK_TRANSACTIONAL,
-    CHECK_FILTERED
+    CHECK_FILTERED,
+    CHECK_FAILING /* the messages of CHECK_PLAIN, to listeners that fail */
 };
 
 struct bench_options {
@@ -44,6 +45,7 @@ struct bench_options {
     const char *state_path;
     enum bench_check check;            /* verify */
     int64_t delayed_ms;                /* CHECK_DELAYED: at most so far ahead */
+    int64_t fail_percent;              /* CHECK_FAILING: of the deliveries */
     bool from_slave;                   /* verify */
     enum tern_compression compression; /* of produce */
     double drain_seconds;

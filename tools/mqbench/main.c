@@ -49,6 +49,7 @@ static void usage(FILE *out)
         "      --delayed MS        verify: messages due up to MS ahead, none may come early\n"
         "      --transactional     verify: transactions, of producers that come and go\n"
         "      --filter            verify: read by tag and by SQL92 condition, too\n"
+        "      --fail-rate P       verify: listeners fail at P percent of the deliveries\n"
         "      --drain S           verify: give up when nothing comes for so long (30)\n"
         "      --seed N            verify: seed of sizes and contents (random, printed)\n"
         "      --json              figures as JSON\n"
@@ -100,6 +101,7 @@ enum {
     OPT_DELAYED,
     OPT_TRANSACTIONAL,
     OPT_FILTER,
+    OPT_FAIL_RATE,
     OPT_DRAIN,
     OPT_SEED,
     OPT_JSON,
@@ -126,6 +128,7 @@ static const struct option long_options[] = {
     {"delayed", required_argument, NULL, OPT_DELAYED},
     {"transactional", no_argument, NULL, OPT_TRANSACTIONAL},
     {"filter", no_argument, NULL, OPT_FILTER},
+    {"fail-rate", required_argument, NULL, OPT_FAIL_RATE},
     {"drain", required_argument, NULL, OPT_DRAIN},
     {"seed", required_argument, NULL, OPT_SEED},
     {"json", no_argument, NULL, OPT_JSON},
@@ -200,24 +203,29 @@ static int check_option(struct bench_options *o, int option, const char *value)
     enum bench_check check = option == OPT_ORDERLY         ? CHECK_ORDERLY
                              : option == OPT_DELAYED       ? CHECK_DELAYED
                              : option == OPT_TRANSACTIONAL ? CHECK_TRANSACTIONAL
+                             : option == OPT_FAIL_RATE     ? CHECK_FAILING
                                                            : CHECK_FILTERED;
     if (o->check != CHECK_PLAIN && o->check != check) {
-        fprintf(stderr, "mqbench: --orderly, --delayed, --transactional, --filter: a run checks "
-                        "one of them; see mqbench --help\n");
+        fprintf(stderr, "mqbench: --orderly, --delayed, --transactional, --filter, --fail-rate: a "
+                        "run checks one of them; see mqbench --help\n");
         return EXIT_USAGE;
     }
     o->check = check;
     if (option == OPT_DELAYED && !parse_int(value, 1, 86400000, &o->delayed_ms))
         return wrong("delayed", value, "in 1..86400000");
+    if (option == OPT_FAIL_RATE && !parse_int(value, 1, 99, &o->fail_percent))
+        return wrong("fail-rate", value, "in 1..99");
     return EXIT_OK;
 }
 
 /* Options that exclude each other. */
 static int check_together(const struct bench_options *o)
 {
-    if (o->check == CHECK_ORDERLY && o->from_slave) {
-        fprintf(stderr, "mqbench: --orderly reads through a group, --from-slave does not: give one "
-                        "of them; see mqbench --help\n");
+    if ((o->check == CHECK_ORDERLY || o->check == CHECK_FAILING) && o->from_slave) {
+        fprintf(stderr,
+                "mqbench: --%s reads through a group, --from-slave does not: give one of "
+                "them; see mqbench --help\n",
+                o->check == CHECK_ORDERLY ? "orderly" : "fail-rate");
         return EXIT_USAGE;
     }
     if ((o->check == CHECK_DELAYED || o->check == CHECK_TRANSACTIONAL) && o->mode == MODE_BATCH) {
@@ -264,6 +272,7 @@ static int parse_options(int argc, char **argv, struct bench_options *o)
         case OPT_DELAYED:
         case OPT_TRANSACTIONAL:
         case OPT_FILTER:
+        case OPT_FAIL_RATE:
             if ((status = check_option(o, option, optarg)) != EXIT_OK)
                 return status;
             break;

@@ -12,6 +12,7 @@
 /* After the last message that was missing: what else comes belongs to the figures, too. */
 enum { LINGER_NS = 500000000 };
 static const int64_t linger_undecided_ns = 3000000000; /* a round of questions */
+static const int64_t linger_failed_ns = 8000000000; /* a try of the consumer's own, and another */
 enum { START_PAUSE_NS = 500000000 };
 
 static int make_streams(struct verify *verify)
@@ -65,14 +66,18 @@ static void drain(struct verify *verify)
 {
     const struct bench_options *o = verify->options;
     int64_t patience_ns = (int64_t)(o->drain_seconds * 1e9);
-    int64_t linger_ns = o->check == CHECK_TRANSACTIONAL ? linger_undecided_ns : LINGER_NS;
+    int64_t linger_ns = o->check == CHECK_TRANSACTIONAL ? linger_undecided_ns
+                        : o->check == CHECK_FAILING     ? linger_failed_ns
+                                                        : LINGER_NS;
     uint64_t before = UINT64_MAX;
     int64_t now = bench_now_ns(), due_ns = now + o->delayed_ms * 1000000, news_ns = now;
 
     pthread_mutex_lock(&verify->lock);
     for (;; now = bench_now_ns()) {
-        if (verify->received != before || now < due_ns) {
-            before = verify->received;
+        /* What fails for ever comes for ever, and is no news. */
+        uint64_t come = o->check == CHECK_FAILING ? verify->seen : verify->received;
+        if (come != before || now < due_ns) {
+            before = come;
             news_ns = now;
         }
         if (now - news_ns > (verify->waiting == 0 ? linger_ns : patience_ns))
@@ -88,6 +93,7 @@ static void drain(struct verify *verify)
 
 void verify_fini(struct verify *verify)
 {
+    verify_lives_fini(verify);
     for (size_t i = 0; i < verify->stream_count && verify->streams; i++) {
         free(verify->streams[i].seen);
         free(verify->streams[i].retries);
@@ -123,6 +129,7 @@ struct readers {
     struct verify_slaves *slaves;
     struct verify_orderly *orderly;
     struct verify_views *views;
+    struct verify_failing *failing;
 };
 
 static int start_readers(struct verify *verify, struct readers *readers)
@@ -133,6 +140,8 @@ static int start_readers(struct verify *verify, struct readers *readers)
         readers->slaves = verify_slaves_start(verify, &status);
     else if (o->check == CHECK_ORDERLY)
         readers->orderly = verify_orderly_start(verify, &status);
+    else if (o->check == CHECK_FAILING)
+        readers->failing = verify_failing_start(verify, &status);
     else
         readers->group = verify_reader_start(verify, &status);
     if (status == EXIT_OK && o->check == CHECK_FILTERED && !o->from_slave)
@@ -145,6 +154,7 @@ static void stop_readers(struct readers *readers)
     verify_reader_stop(readers->group);
     verify_slaves_stop(readers->slaves);
     verify_orderly_stop(readers->orderly);
+    verify_failing_stop(readers->failing);
     verify_views_stop(readers->views); /* last: it adds up */
     *readers = (struct readers){.group = NULL};
 }

@@ -21,6 +21,8 @@
  *                                  try that ran the local transaction; all others never; queues and
  *                                  order are not promised
  *   filtered       –               two more readers, by tag and by condition, get what matches
+ *   failing        –               listeners fail as they are told to; each is consumed once, or is
+ *                                  a dead letter; order is not promised, commits are not watched
  *
  * So a number is wanted by a reader, or not (verify_wanted()), and what is acknowledged and wanted
  * must arrive there.
@@ -45,6 +47,35 @@ enum verify_outcome {
     OUTCOME_LATE_ROLLBACK
 };
 
+/* failing: tries after the first before a message is dead. */
+enum { VERIFY_RETRIES = 3 };
+
+/* Where a message was read that came to a listener, or that is dead. */
+enum verify_place { PLACE_TOPIC, PLACE_RETRY, PLACE_DEAD };
+
+/* failing: how often a number was delivered with each count of tries, last: as a dead letter; and
+ * how often its listener failed with each. */
+struct verify_life {
+    uint16_t came[VERIFY_RETRIES + 2];
+    uint16_t failed[VERIFY_RETRIES + 1];
+    uint16_t consumed;
+};
+
+/* failing: the record at an offset, as it was last delivered. */
+struct verify_spot {
+    uint64_t id;          /* of whose message; 0: not seen yet */
+    int64_t delivered_ms; /* wall clock */
+    int32_t times;        /* tries counted */
+};
+
+/* failing: a queue that is read. */
+struct verify_spots {
+    enum verify_place place;
+    struct tern_queue queue; /* without the topic */
+    struct verify_spot *spots;
+    size_t cap;
+};
+
 /* A frame that was sent more than once. */
 struct verify_retry {
     uint64_t first; /* its lowest number */
@@ -64,9 +95,11 @@ struct verify_stream {
     struct verify_retry *retries; /* by first */
     size_t retry_count, retry_cap;
     /* reading; under verify.lock */
-    uint64_t *seen;         /* a bit per number */
-    uint64_t seen_cap;      /* numbers that `seen` has room for */
-    uint64_t next_expected; /* highest number seen + 1 */
+    uint64_t *seen;            /* a bit per number */
+    uint64_t seen_cap;         /* numbers that `seen` has room for */
+    uint64_t next_expected;    /* highest number seen + 1 */
+    struct verify_life *lives; /* failing: by number */
+    size_t lives_cap;
 };
 
 /* What lies at each offset of a queue, to notice an offset that changes its meaning. */
@@ -76,6 +109,7 @@ struct verify_offsets {
     uint64_t cap;
     /* delayed: wall clock of the last answered send, and of the last one after a pause; 0: none */
     int64_t answered_ms, back_ms;
+    int64_t failed_ms; /* wall clock of the last send that failed; 0: none */
     int64_t delivered; /* behind the last arrival under `version`; -1: none yet */
     int64_t promised;  /* highest offset of which a commit was answered, -1 none */
     /* of the group's progress, as last answered */
@@ -98,6 +132,8 @@ struct verify {
     size_t stream_count;
     struct verify_offsets *queues;
     size_t queue_count;
+    struct verify_spots *spots; /* failing, under lock */
+    size_t spots_count;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -128,6 +164,15 @@ struct verify {
     uint64_t abandoned;     /* transactional: producers that went with one open */
     uint64_t overlapped;    /* --orderly: messages that ran beside another one of their queue */
     uint32_t moves;         /* --orderly: members that joined or left; set at the end */
+    /* failing */
+    uint64_t retried;           /* deliveries after the first try */
+    uint64_t dead_lettered;     /* numbers among the dead letters */
+    uint64_t consumed_and_dead; /* of them: consumed, too; explained or not */
+    uint64_t beyond_count;      /* deliveries after the last try */
+    uint64_t wrongly_dead;      /* dead letters with tries left */
+    uint64_t forked;            /* deliveries without a failure before them */
+    uint64_t unanswered;        /* sent back, and nobody told whether it was taken; at the end */
+    uint64_t redelivered_unexplained; /* the same record again though nothing happened */
 };
 
 /* A message that arrived; texts and bytes are borrowed. */
@@ -135,7 +180,8 @@ struct verify_arrival {
     const char *broker;
     int32_t queue_id;
     int64_t queue_offset, store_ms;
-    const char *mark; /* NULL: none */
+    int64_t delivered_ms; /* failing: now, by the wall clock */
+    const char *mark;     /* NULL: none */
     const uint8_t *body;
     size_t size;
 };
@@ -173,6 +219,25 @@ enum tern_code verify_subscribe(const struct verify *verify, struct tern_push_co
                                 struct tern_error *err);
 /* The consumer group of the view. */
 void verify_group_name(const struct verify *verify, char *out, size_t size);
+
+/* ---- messages that fail (verify_lives.c, verify_failing.c) ---- */
+
+/* Whether the listener fails at the number's try, the first is 0; from the number alone. */
+bool verify_fails(const struct verify *verify, uint32_t stream, uint64_t number, int32_t times);
+/* A delivery to a listener that `times` tries were counted of, or a dead letter. Whether the
+ * listener is to fail. @locks holds:lock */
+bool verify_note_delivery(struct verify *verify, enum verify_place place, int32_t times,
+                          const struct verify_arrival *arrival);
+/* Nothing comes any more; of the messages that failed so many were perhaps not taken back.
+ * @locks holds:lock */
+void verify_note_unanswered(struct verify *verify, uint64_t count);
+void verify_lives_fini(struct verify *verify);
+
+/* Consumers whose listeners fail, and who looks at the dead letters. NULL: failed, said on stderr.
+ */
+struct verify_failing;
+struct verify_failing *verify_failing_start(struct verify *verify, int *status);
+void verify_failing_stop(struct verify_failing *failing); /* NULL allowed */
 
 /* ---- the views of a filtered check (verify_views.c) ---- */
 
@@ -229,6 +294,8 @@ void verify_note_acked(struct verify *verify, struct verify_stream *stream, uint
 /* How often the number was sent, or is being sent now; at least 1. */
 uint32_t verify_tries(const struct verify_stream *stream, uint64_t number);
 bool verify_is_seen(const struct verify_stream *stream, uint64_t number);
+/* The number is where it must come to, for the first time. false: no memory. */
+bool verify_note_seen(struct verify *verify, struct verify_stream *stream, uint64_t number);
 /* A send to the stream's queue was answered, or failed: what is late depends on it. */
 void verify_note_answer(struct verify *verify, const struct verify_stream *stream, bool answered,
                         int64_t wall_ms);

@@ -189,20 +189,27 @@ static bool is_ordered(const struct verify *verify)
     return verify->options->check != CHECK_DELAYED && verify->options->check != CHECK_TRANSACTIONAL;
 }
 
-static void note_number(struct verify *verify, struct verify_stream *stream, uint64_t number)
+bool verify_note_seen(struct verify *verify, struct verify_stream *stream, uint64_t number)
 {
-    if (!grow(&stream->seen, &stream->seen_cap, number, 64)) {
-        verify->altered++;
-        return;
-    }
-    if (verify_is_seen(stream, number)) {
-        note_copy(verify, stream, number);
-        return;
-    }
+    if (!grow(&stream->seen, &stream->seen_cap, number, 64))
+        return false;
     stream->seen[number / 64] |= UINT64_C(1) << (number % 64);
     verify->seen++;
     if (number < stream->acked)
         verify->waiting--;
+    return true;
+}
+
+static void note_number(struct verify *verify, struct verify_stream *stream, uint64_t number)
+{
+    if (verify_is_seen(stream, number)) {
+        note_copy(verify, stream, number);
+        return;
+    }
+    if (!verify_note_seen(verify, stream, number)) {
+        verify->altered++;
+        return;
+    }
     if (number >= stream->next_expected)
         stream->next_expected = number + 1;
     else if (is_ordered(verify))
@@ -241,6 +248,7 @@ void verify_note_answer(struct verify *verify, const struct verify_stream *strea
     if (!queue)
         return;
     if (!answered) {
+        queue->failed_ms = wall_ms;
         queue->answered_ms = 0;
         return;
     }

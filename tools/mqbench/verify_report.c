@@ -49,6 +49,16 @@ static size_t own_figures(const struct verify *v, struct figure figures[FIGURES_
         figures[count++] = (struct figure){"delivered_by_tag", v->delivered_by_tag};
         figures[count++] = (struct figure){"delivered_by_condition", v->delivered_by_condition};
         break;
+    case CHECK_FAILING:
+        figures[count++] = (struct figure){"retried", v->retried};
+        figures[count++] = (struct figure){"dead_lettered", v->dead_lettered};
+        figures[count++] = (struct figure){"beyond_count", v->beyond_count};
+        figures[count++] = (struct figure){"wrongly_dead", v->wrongly_dead};
+        figures[count++] = (struct figure){"consumed_and_dead", v->consumed_and_dead};
+        figures[count++] = (struct figure){"redelivered_unexplained", v->redelivered_unexplained};
+        figures[count++] = (struct figure){"forked", v->forked};
+        figures[count++] = (struct figure){"send_backs_unanswered", v->unanswered};
+        break;
     }
     return count;
 }
@@ -113,7 +123,9 @@ static bool is_good(const struct verify *v, uint64_t unacked)
 {
     return v->acked > 0 && !v->waiting && !v->reordered && !v->altered &&
            !v->duplicated_unexplained && !v->offset_regressions && !v->overlapped && !v->unwanted &&
-           !v->withheld && !v->early && (v->options->check != CHECK_TRANSACTIONAL || unacked == 0);
+           !v->withheld && !v->early && !v->beyond_count && !v->wrongly_dead &&
+           !v->redelivered_unexplained &&
+           (v->options->check != CHECK_TRANSACTIONAL || unacked == 0);
 }
 
 int verify_report(const struct verify *verify)

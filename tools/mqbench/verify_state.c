@@ -15,7 +15,7 @@ enum { PATH_BYTES = 4096 };
 /* Beyond what any run sends, so that a damaged file does not keep the check busy for long. */
 static const json_int_t acked_max = 1000000000;
 
-/* Of what a run sent; orderly readers read what a plain one sends. */
+/* Of what a run sent; orderly and failing readers read what a plain one sends. */
 static const char *kind_of(const struct verify *verify)
 {
     switch (verify->options->check) {
@@ -27,6 +27,7 @@ static const char *kind_of(const struct verify *verify)
         return "filtered";
     case CHECK_PLAIN:
     case CHECK_ORDERLY:
+    case CHECK_FAILING:
         break;
     }
     return "plain";

@@ -111,6 +111,16 @@ static bool matches_condition(const struct dress *dress)
            dress->halves <= 2 * 70 + 1;
 }
 
+/* ---- failing ---- */
+
+bool verify_fails(const struct verify *verify, uint32_t stream, uint64_t number, int32_t times)
+{
+    uint64_t draw = verify_draw(verify, stream, number);
+    for (int32_t i = 0; i < times; i++)
+        draw /= 100;
+    return (int64_t)(draw % 100) < verify->options->fail_percent;
+}
+
 /* ---- all ---- */
 
 enum tern_code verify_dress(const struct verify *verify, uint32_t stream, uint64_t number,
@@ -124,6 +134,7 @@ enum tern_code verify_dress(const struct verify *verify, uint32_t stream, uint64
     case CHECK_TRANSACTIONAL: /* marks its tries itself */
     case CHECK_PLAIN:
     case CHECK_ORDERLY:
+    case CHECK_FAILING:
         break;
     }
     return TERN_OK;
