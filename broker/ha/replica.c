@@ -64,7 +64,7 @@ enum tern_code replica_create(const struct replica_options *options, struct repl
     lock_init(&replica->lock, LOCK_HA_REPLICA);
     arena_init(&replica->arena, REPLICA_ARENA_BYTES);
     arena_init(&replica->report_arena, REPLICA_ARENA_BYTES);
-    replica->tell_ns = SCHED_NEVER;
+    replica->tell_ns = replica->stuck_ns = SCHED_NEVER;
     snprintf(replica->text, sizeof replica->text, "copies from nobody");
     return TERN_OK;
 }
@@ -158,7 +158,7 @@ static struct rpc_call *abandon(struct replica *replica)
     replica->generation++;
     replica->fetch_out = false;
     replica->report_out = false;
-    replica->tell_ns = SCHED_NEVER;
+    replica->tell_ns = replica->stuck_ns = SCHED_NEVER;
     replica->report_missed = false;
     replica->confirmed_told = false;
     atomic_store(&replica->attached, false);
@@ -333,6 +333,12 @@ static void tell_event(struct replica *replica)
 
 enum work { WORK_NONE, WORK_EVENT, WORK_ALONE, WORK_GREET, WORK_SETTLE, WORK_COPY, WORK_TELL };
 
+/* @locks holds:HA_REPLICA */
+static int64_t tell_ns(const struct replica *replica)
+{
+    return replica->stuck_ns < replica->tell_ns ? replica->stuck_ns : replica->tell_ns;
+}
+
 /* What is to be done now; *next_ns: when to come again if there is nothing. */
 static enum work choose(struct replica *replica, int64_t now_ns, struct rpc_call **answer,
                         uint64_t *generation, int64_t *next_ns)
@@ -341,13 +347,8 @@ static enum work choose(struct replica *replica, int64_t now_ns, struct rpc_call
     *next_ns = SCHED_NEVER;
     lock_acquire(&replica->lock);
     *generation = replica->generation;
-    if (replica->phase == REPLICA_COPYING) {
-        if (!replica->answer && replica->tell_ns <= now_ns) {
-            replica->tell_ns = SCHED_NEVER;
-            work = WORK_TELL;
-        }
-        *next_ns = replica->tell_ns;
-    }
+    if (replica->phase == REPLICA_COPYING)
+        *next_ns = tell_ns(replica);
     if (replica->inside > 0) {
         /* The session's threads are at work; the last one to leave wakes us. */
     } else if (replica->has_event) {
@@ -362,6 +363,14 @@ static enum work choose(struct replica *replica, int64_t now_ns, struct rpc_call
     } else if (replica->phase == REPLICA_IDLE && replica->target.purpose == REPLICA_FOLLOW &&
                !replica->alone) {
         work = WORK_ALONE;
+    }
+    if (work == WORK_NONE && replica->phase == REPLICA_COPYING && *next_ns <= now_ns) {
+        work = WORK_TELL;
+        if (replica->tell_ns <= now_ns)
+            replica->tell_ns = SCHED_NEVER;
+        if (replica->stuck_ns <= now_ns)
+            replica->stuck_ns = SCHED_NEVER;
+        *next_ns = tell_ns(replica);
     }
     lock_release(&replica->lock);
     return work;

@@ -278,7 +278,7 @@ static void attach(struct replica *replica, const Tern__Wire__HaHandshakeRespons
         replica->given = given;
         replica->last = last;
         replica->told_flushed = replica->told_dispatched = 0;
-        replica->stuck_ns = 0;
+        replica->stuck_ns = SCHED_NEVER;
         replica->alone &= recover;
         if (!recover)
             replica->taken_ns = 0;

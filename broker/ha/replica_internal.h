@@ -126,8 +126,9 @@ struct replica {
     bool confirmed_told; /* in this session */
     bool fetch_out;      /* a fetch is under way */
     bool report_out;     /* a report is being made or under way */
+    bool report_gives;   /* it carries progress */
     bool report_missed;  /* another was wanted meanwhile */
-    int64_t stuck_ns;    /* the source could not take our progress: not again before */
+    int64_t stuck_ns;    /* progress could not be given: not again before; SCHED_NEVER: it could */
     int64_t tell_ns;     /* look then whether flushed or dispatched moved; SCHED_NEVER: no need */
     char text[REPLICA_TEXT_BYTES];
     char complaint[REPLICA_TEXT_BYTES];

@@ -24,7 +24,7 @@ struct report {
     struct replica_session session;
     struct ha_held held, given;
     int64_t told_flushed, told_dispatched;
-    int64_t stuck_ns;
+    bool stuck;
     Tern__Wire__HaPosition position;
     Tern__Wire__HaTables *tables;
 };
@@ -48,7 +48,7 @@ static bool claim(struct replica *replica, struct report *report)
                                   .given = replica->given,
                                   .told_flushed = replica->told_flushed,
                                   .told_dispatched = replica->told_dispatched,
-                                  .stuck_ns = replica->stuck_ns};
+                                  .stuck = replica->stuck_ns != SCHED_NEVER};
     }
     lock_release(&replica->lock);
     return ok;
@@ -76,6 +76,16 @@ static bool unclaim(struct replica *replica, const struct report *report, bool a
     if (mine && again)
         replica->options.part.wake(replica->options.part.arg);
     return missed;
+}
+
+/* Progress could not be given, though all else is well: the ha task tries again later. */
+static void note_stuck(struct replica *replica, uint64_t generation)
+{
+    lock_acquire(&replica->lock);
+    if (replica->generation == generation)
+        replica->stuck_ns = clock_mono_ns(replica->env->clock) + ms_to_ns(REPLICA_STUCK_MS);
+    lock_release(&replica->lock);
+    replica->options.part.wake(replica->options.part.arg);
 }
 
 static void read_positions(struct replica *replica, struct report *report)
@@ -121,7 +131,7 @@ static void send(struct replica *replica, const struct report *report)
     enum tern_code code = rpc_call_create(replica->peer, 0, &call);
     if (code != TERN_OK) {
         if (report->tables)
-            atomic_store(&replica->change_due, true);
+            note_stuck(replica, report->generation);
         lock_acquire(&replica->lock);
         if (replica->generation == report->generation) { /* it was not told after all */
             replica->told_flushed = report->told_flushed;
@@ -152,17 +162,17 @@ static bool report_once(struct replica *replica, bool tell)
     const struct ha_tables *ops = replica->tables;
     atomic_store(&replica->change_due, false);
     read_positions(replica, &report);
-    if (clock_mono_ns(replica->env->clock) >= report.stuck_ns &&
-        ops->differs(ops->arg, &report.given, true)) {
+    if (!report.stuck && ops->differs(ops->arg, &report.given, true)) {
         arena_reset(&replica->report_arena);
         report.tables = ops->fill(ops->arg, &report.given, true, &replica->report_arena);
         if (!report.tables) /* no memory now */
-            tell = true;
+            note_stuck(replica, report.generation);
     }
     lock_acquire(&replica->lock);
     bool mine = replica->generation == report.generation;
     bool due = mine && is_due(&report, replica->fetch_out, tell);
     if (due) {
+        replica->report_gives = report.tables;
         replica->told_flushed = report.position.flushed;
         replica->told_dispatched = report.position.dispatched;
         if (tell && moves_on(&report))
@@ -185,9 +195,10 @@ void replica_report(struct replica *replica, bool tell)
 
 /* ---- answers ---- */
 
-/* The source has our changes up to `seen`; false: that cannot be. *stuck: it could not take them.
- */
-static bool take_seen(struct replica *replica, uint64_t generation, uint64_t seen, bool *stuck)
+/* The source has our changes up to `seen`; false: that cannot be. *stuck: it was given some, and
+ * could not take them. */
+static bool take_seen(struct replica *replica, uint64_t generation, uint64_t seen, bool gave,
+                      bool *stuck)
 {
     const struct ha_tables *ops = replica->tables;
     struct ha_held own;
@@ -202,22 +213,8 @@ static bool take_seen(struct replica *replica, uint64_t generation, uint64_t see
     lock_release(&replica->lock);
     if (rose)
         replica->options.on_progress_seen(replica->options.part.arg, seen);
-    *stuck = !rose && ops->differs(ops->arg, &given, true);
+    *stuck = gave && !rose && ops->differs(ops->arg, &given, true);
     return true;
-}
-
-/* The source could not take our progress, though all else is well. */
-static void note_stuck(struct replica *replica, uint64_t generation)
-{
-    int64_t until_ns = clock_mono_ns(replica->env->clock) + ms_to_ns(REPLICA_STUCK_MS);
-    lock_acquire(&replica->lock);
-    if (replica->generation == generation) {
-        replica->stuck_ns = until_ns;
-        if (replica->tell_ns > until_ns)
-            replica->tell_ns = until_ns;
-    }
-    lock_release(&replica->lock);
-    replica->options.part.wake(replica->options.part.arg);
 }
 
 /* A failure that the source answers with, its tables', not the session's. */
@@ -231,6 +228,7 @@ static void work_inside(struct replica *replica, struct rpc_call *call, uint64_t
     enum tern_code code = rpc_call_result(call);
     bool stuck = false;
     lock_acquire(&replica->lock);
+    bool gave = replica->report_gives;
     if (replica->generation == generation)
         replica->report_out = false;
     lock_release(&replica->lock);
@@ -246,7 +244,7 @@ static void work_inside(struct replica *replica, struct rpc_call *call, uint64_t
         return;
     }
     if (call->response->body_case != TERN__WIRE__RESPONSE__BODY_HA_REPORT ||
-        !take_seen(replica, generation, call->response->ha_report->progress_seen, &stuck)) {
+        !take_seen(replica, generation, call->response->ha_report->progress_seen, gave, &stuck)) {
         replica_end(replica, generation, REPLICA_RETRY_SLOW_MS, TERN_PROTOCOL,
                     "the answer of %s to a report does not fit", rpc_peer_address(replica->peer));
         return;

@@ -101,6 +101,64 @@ static void progress_that_the_source_cannot_take_is_not_hammered(void **state)
     assert_int_equal(world.progress_seen, 12);
 }
 
+/* Positions are looked at while it waits, and do not make it forgotten. */
+static void progress_that_waits_goes_though_positions_are_told_meanwhile(void **state)
+{
+    (void)state;
+    world.source.takes_no_progress = true;
+    world.store.flushes = false; /* what is behind the end is looked at again and again */
+    world.own.progress = 12;
+    world_follow();
+    world_until(&world.settled, 1);
+    world_run(500);
+    world.store.at.dispatched = world.store.at.flushed = world.store.at.appended;
+    fake_source_push(&world.source); /* the fetch that follows tells them */
+    world_run(2);
+    world.own.progress = 13;
+    replica_on_change(world.replica);
+    world_run(50);
+    world.source.takes_no_progress = false;
+    world_run(2500);
+    assert_int_equal(world.progress_seen, 13);
+}
+
+/* A report of positions is under way when progress is made, and its answer knows nothing of that.
+ */
+static void progress_does_not_wait_for_positions(void **state)
+{
+    (void)state;
+    world.source.sync_flush = true;
+    world.store.flushes = false;
+    world_follow();
+    world_until(&world.settled, 1);
+    world_run(300);
+    world.store.at.flushed = 10000;
+    replica_on_flushed(world.replica, 10000);
+    world.own.progress = 3;
+    replica_on_change(world.replica);
+    world_run(10);
+    assert_int_equal(world.progress_seen, 3);
+}
+
+static void progress_that_waits_goes_though_positions_move_all_the_time(void **state)
+{
+    (void)state;
+    world.source.sync_flush = true;
+    world.store.flushes = false;
+    world.source.takes_no_progress = true;
+    world.own.progress = 12;
+    world_follow();
+    world_until(&world.settled, 1);
+    world_run(10);
+    world.source.takes_no_progress = false;
+    for (int64_t flushed = 100; flushed <= 3000; flushed += 100) {
+        world.store.at.flushed = flushed;
+        replica_on_flushed(world.replica, flushed);
+        world_run(50);
+    }
+    assert_int_equal(world.progress_seen, 12);
+}
+
 static void the_sources_progress_is_taken_and_acknowledged(void **state)
 {
     (void)state;
@@ -142,6 +200,9 @@ int main(void)
         TEST(progress_made_here_goes_to_the_source_at_once),
         TEST(progress_made_alone_is_told_when_a_source_is_back),
         TEST(progress_that_the_source_cannot_take_is_not_hammered),
+        TEST(progress_that_waits_goes_though_positions_are_told_meanwhile),
+        TEST(progress_does_not_wait_for_positions),
+        TEST(progress_that_waits_goes_though_positions_move_all_the_time),
         TEST(the_sources_progress_is_taken_and_acknowledged),
         TEST(a_new_life_of_the_source_begins_from_zero),
     };
