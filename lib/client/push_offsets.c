@@ -4,9 +4,10 @@
  *
  *   NEW ──QueryOffset──► has progress: there
  *                   ├──► QUERY_NOT_FOUND, from the master: by the consumer's policy
- *                   │        last    max offset      retry topic: 0
+ *                   │        last    max offset
  *                   │        first   0
- *                   │        time    SearchOffset    retry topic: max offset
+ *                   │        time    SearchOffset
+ *                   │        a retry topic always at 0: what failed before it was looked for
  *                   └──► anything else: unknown, another address of the set is asked, then all
  *                        again, every 200 ms growing to 1 s; nothing pulled, nothing committed
  *
@@ -180,13 +181,13 @@ void push_queue_begin_by_policy(struct push_queue *queue)
 {
     const struct tern_consumer_options *options = &queue->consumer->options;
     bool retry = strncmp(queue->id.topic, RETRY_TOPIC_PREFIX, strlen(RETRY_TOPIC_PREFIX)) == 0;
-    if (options->from == TERN_FROM_FIRST || (options->from == TERN_FROM_LAST && retry)) {
+    if (options->from == TERN_FROM_FIRST || retry) {
         push_queue_begin(queue, 0, -1, NULL);
         return;
     }
     TernRequest request = TERN__WIRE__REQUEST__INIT;
     bool at_start = begins_at_start(queue);
-    if (!at_start && (options->from == TERN_FROM_LAST || retry)) {
+    if (!at_start && options->from == TERN_FROM_LAST) {
         Tern__Wire__QueueRangeRequest range = TERN__WIRE__QUEUE_RANGE_REQUEST__INIT;
         range.topic = text_bytes(queue->id.topic);
         range.queue_id = queue->id.queue_id;

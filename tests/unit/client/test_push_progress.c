@@ -85,13 +85,10 @@ static void where_a_queue_begins_is_the_table_of_the_manual(void **state)
         enum tern_consume_from from;
         int64_t begins, retry_begins;
     } rows[] = {
-        {40, TERN_FROM_LAST, 40, 1},
-        {40, TERN_FROM_FIRST, 40, 1},
-        {40, TERN_FROM_TIMESTAMP, 40, 1},
-        {0, TERN_FROM_LAST, 0, 0},
-        {NONE, TERN_FROM_LAST, END, 0},
-        {NONE, TERN_FROM_FIRST, 0, 0},
-        {NONE, TERN_FROM_TIMESTAMP, TIME, RETRY_END},
+        {40, TERN_FROM_LAST, 40, 1},          {40, TERN_FROM_FIRST, 40, 1},
+        {40, TERN_FROM_TIMESTAMP, 40, 1},     {0, TERN_FROM_LAST, 0, 0},
+        {NONE, TERN_FROM_LAST, END, 0},       {NONE, TERN_FROM_FIRST, 0, 0},
+        {NONE, TERN_FROM_TIMESTAMP, TIME, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct rig rig = rig_create(1);
