@@ -48,6 +48,18 @@ enum tern_code guard_view(struct broker *broker, const char *group, const char *
     return TERN_OK;
 }
 
+uint32_t guard_cohort_of(struct broker *broker, const char *group,
+                         const ProtobufCBinaryData *client)
+{
+    struct group_view view;
+    char id[CLIENT_ID_MAX + 1];
+    if (client->len > CLIENT_ID_MAX || client_id_check(client->data, client->len, NULL) != TERN_OK)
+        return 0;
+    memcpy(id, client->data, client->len);
+    id[client->len] = 0;
+    return guard_view(broker, group, id, &view, NULL) == TERN_OK ? view.cohort : 0;
+}
+
 bool guard_is_cohort(const char *name, const char *group)
 {
     size_t len = strlen(group);

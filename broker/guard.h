@@ -30,6 +30,9 @@ struct group_view {
 MUST_CHECK enum tern_code guard_view(struct broker *broker, const char *group,
                                      const char *client_id, struct group_view *out,
                                      struct tern_error *err);
+/* The cohort of a member whose message failed; 0: none, or not known here. @thread any */
+uint32_t guard_cohort_of(struct broker *broker, const char *group,
+                         const ProtobufCBinaryData *client);
 bool guard_isolates(struct broker *broker, const char *group);
 /* Whether `name` is that of a cohort of the group. */
 bool guard_is_cohort(const char *name, const char *group);

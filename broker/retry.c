@@ -34,6 +34,7 @@ static const char *const left_behind[] = {PROP_WAIT,
                                           PROP_REAL_QID,
                                           PROP_SEQUEL_OF,
                                           PROP_RETRY_TOPIC,
+                                          PROP_RETRY_COHORT,
                                           PROP_TRAN_MSG,
                                           PROP_PGROUP,
                                           "TRAN_PREPARED_QUEUE_OFFSET",
@@ -98,6 +99,7 @@ enum tern_code retry_props(uint8_t *dst, size_t *dst_len, const uint8_t *src, si
                            const struct retry_marks *marks, struct tern_error *err)
 {
     char level[16];
+    char cohort[16];
     struct slice origin;
     size_t len = src_len;
     memmove(dst, src, src_len);
@@ -108,6 +110,10 @@ enum tern_code retry_props(uint8_t *dst, size_t *dst_len, const uint8_t *src, si
     if (!code && marks->delay_level > 0) {
         snprintf(level, sizeof level, "%" PRId32, marks->delay_level);
         code = append_text(dst, &len, PROP_DELAY, level);
+    }
+    if (!code && marks->cohort) {
+        snprintf(cohort, sizeof cohort, "%08" PRIx32, marks->cohort);
+        code = append_text(dst, &len, PROP_RETRY_COHORT, cohort);
     }
     if (code)
         return error_set(err, TERN_MESSAGE_ILLEGAL,

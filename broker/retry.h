@@ -56,6 +56,7 @@ struct retry_marks {
     const char *topic;     /* RETRY_TOPIC: what the listener sees; NULL: none */
     const char *origin_id; /* ORIGIN_MESSAGE_ID, unless the message has one; NULL: none */
     int32_t delay_level;   /* DELAY; 0: none */
+    uint32_t cohort;       /* RETRY_COHORT: of an isolated group's member that failed; 0: none */
 };
 
 /*

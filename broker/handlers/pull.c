@@ -30,6 +30,7 @@ static void pull_end(struct pull *pull)
 {
     subscription_free(pull->subscription);
     pull->subscription = NULL;
+    pull_retries_end(pull);
 }
 
 void pull_refuse(struct pull *pull, enum tern_code code, const char *fmt, ...)
@@ -219,18 +220,24 @@ static bool take_progress(struct pull *pull)
 
 static bool match_code(void *arg, int64_t code)
 {
-    return subscription_match_code(arg, code);
+    return subscription_match_code(((const struct pull *)arg)->subscription, code);
 }
 
 static bool match_record(void *arg, const struct record *record)
 {
-    return subscription_match_props(arg, record->props, record->props_len);
+    struct pull *pull = arg;
+    if (pull->subscription &&
+        !subscription_match_props(pull->subscription, record->props, record->props_len))
+        return false;
+    return !pull->retries.used || pull_retries_match(pull, record);
 }
 
-/* SQL92 looks into records; a tag's hash stands in the queue. */
+/* SQL92 looks into records, and so do cohorts for their retries; a tag's hash stands in the queue.
+ */
 static bool is_by_record(const struct pull *pull)
 {
-    return pull->subscription && subscription_type(pull->subscription) == SUBSCRIPTION_SQL92;
+    return pull->retries.used ||
+           (pull->subscription && subscription_type(pull->subscription) == SUBSCRIPTION_SQL92);
 }
 
 static uint8_t *reserve_reply(void *arg, size_t size_bytes)
@@ -242,7 +249,7 @@ static enum tern_code get(struct pull *pull, bool nowait, struct store_get_resul
 {
     const Tern__Wire__PullRequest *wanted = pull->request->header->pull;
     bool by_record = is_by_record(pull);
-    pull->filter = (struct store_filter){.arg = pull->subscription,
+    pull->filter = (struct store_filter){.arg = pull,
                                          .match_code = by_record ? NULL : match_code,
                                          .match_record = by_record ? match_record : NULL};
     struct store_get get = {
@@ -251,7 +258,7 @@ static enum tern_code get(struct pull *pull, bool nowait, struct store_get_resul
         .offset = pull->offset,
         .max_count = (uint32_t)wanted->max_count,
         .nowait = nowait,
-        .filter = pull->subscription ? &pull->filter : NULL,
+        .filter = pull->subscription || by_record ? &pull->filter : NULL,
         .reserve = reserve_reply,
         .arg = pull->request,
     };
@@ -363,15 +370,14 @@ static void run_cold(struct broker *broker, struct rpc_request *request)
 
 /* A look at records without delivering any. */
 struct look {
-    const struct subscription *subscription;
+    struct pull *pull;
     bool found;
 };
 
 static bool look_at_record(void *arg, const struct record *record)
 {
     struct look *look = arg;
-    look->found = look->found ||
-                  subscription_match_props(look->subscription, record->props, record->props_len);
+    look->found = look->found || match_record(look->pull, record);
     return look->found;
 }
 
@@ -385,7 +391,7 @@ static uint8_t *reserve_nothing(void *arg, size_t size_bytes)
 bool pull_concerns(void *broker, struct parked_pull *parked)
 {
     struct pull *pull = parked->user;
-    struct look look = {.subscription = pull->subscription};
+    struct look look = {.pull = pull};
     const struct store_filter filter = {.arg = &look, .match_record = look_at_record};
     const struct store_get get = {.topic = parked->topic,
                                   .queue_id = parked->queue_id,
@@ -460,6 +466,8 @@ void handle_pull(struct broker *broker, struct rpc_request *request)
         pull_refuse(pull, TERN_NO_MEMORY, "no memory for the pull");
         return;
     }
-    if (pull_check_view(pull) && pull_check_subscription(pull) && take_progress(pull))
+    if (pull_check_view(pull) && pull_check_subscription(pull) && take_progress(pull)) {
+        pull_retries_begin(pull);
         run(pull, true);
+    }
 }

@@ -7,7 +7,17 @@
 #include "broker/handlers/handlers.h"
 #include "broker/handlers/pull.h"
 
-/* Lives in its request's memory until the answer, but for the subscription. */
+/* What a pull of an isolated group's retry topic has found out on its way. */
+struct pull_retries {
+    bool used;                         /* it is such a pull */
+    uint32_t cohort;                   /* whose members were looked for last; 0: none yet */
+    bool has_members;                  /* … and whether there are some */
+    bool asked, wants_all;             /* of the topic below */
+    struct subscription *subscription; /* a reference; NULL: it does not subscribe, or to all */
+    char topic[TOPIC_NAME_MAX + 1];
+};
+
+/* Lives in its request's memory until the answer, but for the subscriptions. */
 struct pull {
     struct broker *broker;
     struct rpc_request *request;
@@ -15,6 +25,7 @@ struct pull {
     struct group_view view; /* whose progress it moves */
     struct group_config group_config;
     struct subscription *subscription; /* a reference; NULL: all */
+    struct pull_retries retries;
     struct store_filter filter;
     int64_t offset;     /* where to look: the one asked for, moved over what was looked at */
     uint32_t looked_at; /* while it was parked: units from there that do not match */
@@ -35,5 +46,13 @@ MUST_CHECK bool pull_check_names(struct pull *pull);
 MUST_CHECK bool pull_check_view(struct pull *pull);
 /* After the names were taken; fills subscription. */
 MUST_CHECK bool pull_check_subscription(struct pull *pull);
+
+/* ---- pull_retries.c ---- */
+
+/* After the view; before the first get. */
+void pull_retries_begin(struct pull *pull);
+/* Whether this member gets the retry. @thread any */
+MUST_CHECK bool pull_retries_match(struct pull *pull, const struct record *record);
+void pull_retries_end(struct pull *pull);
 
 #endif

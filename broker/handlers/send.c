@@ -291,9 +291,9 @@ void send_append(struct send *send, uint8_t *records, size_t size_bytes, uint32_
 static bool forbidden_property(const struct slice *name)
 {
     static const char *const names[] = {
-        PROP_WAIT,           PROP_DELAY,          PROP_TRAN_MSG,  PROP_REAL_TOPIC,
-        PROP_REAL_QID,       PROP_RETRY_TOPIC,    PROP_SEQUEL_OF, PROP_TIMER_DELIVER_MS,
-        PROP_TIMER_DELAY_MS, PROP_TIMER_DELAY_SEC};
+        PROP_WAIT,           PROP_DELAY,           PROP_TRAN_MSG,    PROP_REAL_TOPIC,
+        PROP_REAL_QID,       PROP_RETRY_TOPIC,     PROP_SEQUEL_OF,   PROP_TIMER_DELIVER_MS,
+        PROP_TIMER_DELAY_MS, PROP_TIMER_DELAY_SEC, PROP_RETRY_COHORT};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (name->len == strlen(names[i]) && !memcmp(name->ptr, names[i], name->len))
             return true;

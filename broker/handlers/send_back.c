@@ -28,6 +28,7 @@
 #include "broker/admin_lane.h"
 #include "broker/cold_lane.h"
 #include "broker/delayed.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 #include "broker/handlers/send.h"
 #include "broker/put.h"
@@ -78,8 +79,11 @@ static enum tern_code address_copy(struct send_back *back, const struct topic_co
 {
     int32_t asked = back->request->header->send_back->delay_level;
     struct retry_marks marks = {.topic = back->topic, .origin_id = back->record_id};
-    if (back->kind == RETRY_AGAIN)
+    if (back->kind == RETRY_AGAIN) {
+        marks.cohort =
+            guard_cohort_of(back->broker, back->group.name, &back->request->header->client_id);
         marks.delay_level = asked > 0 ? asked : RETRY_FIRST_LEVEL + back->times;
+    }
     memcpy(copy->topic, topic->name, topic->name_len + 1u);
     copy->topic_len = topic->name_len;
     copy->queue_id = (int32_t)rng_below(back->broker->env.rng, (uint64_t)topic->write_queues);

@@ -16,6 +16,7 @@
 
 #include "base/props.h"
 #include "broker/admin_lane.h"
+#include "broker/guard.h"
 #include "broker/handlers/checks.h"
 #include "broker/handlers/send.h"
 #include "broker/retry.h"
@@ -73,8 +74,9 @@ static int32_t asked_level(const struct slice *delay)
     return level;
 }
 
-static enum tern_code rewrite_props(struct rpc_request *request, const struct decided *decided,
-                                    ProtobufCBinaryData *props, struct tern_error *err)
+static enum tern_code rewrite_props(struct broker *broker, struct rpc_request *request,
+                                    const struct decided *decided, ProtobufCBinaryData *props,
+                                    struct tern_error *err)
 {
     struct slice shown, delay;
     char topic[TOPIC_NAME_MAX + 1];
@@ -91,6 +93,8 @@ static enum tern_code rewrite_props(struct rpc_request *request, const struct de
         topic[shown.len] = 0;
         marks.topic = topic;
     }
+    if (decided->kind == RETRY_AGAIN)
+        marks.cohort = guard_cohort_of(broker, decided->group.name, &request->header->client_id);
     if (decided->kind == RETRY_AGAIN && props_get(props->data, props->len, PROP_DELAY, &delay))
         marks.delay_level = asked_level(&delay);
     enum tern_code code = retry_props(copy, &props->len, props->data, props->len, &marks, err);
@@ -123,7 +127,7 @@ bool send_retry(struct broker *broker, struct rpc_request *request, struct send_
         error_set(&err, code, "%s", text);
     }
     if (!code)
-        code = rewrite_props(request, decided, props, &err);
+        code = rewrite_props(broker, request, decided, props, &err);
     if (code) {
         rpc_reply_failure(request, code, &err);
         return false;

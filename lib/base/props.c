@@ -125,6 +125,7 @@ bool props_name_reserved(const void *name, size_t len)
         PROP_WAIT,
         PROP_DELAY,
         PROP_RETRY_TOPIC,
+        PROP_RETRY_COHORT,
         PROP_REAL_TOPIC,
         PROP_REAL_QID,
         PROP_TRAN_MSG,

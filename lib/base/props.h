@@ -20,6 +20,7 @@
 #define PROP_CLUSTER "CLUSTER"
 #define PROP_TRAN_MSG "TRAN_MSG"
 #define PROP_RETRY_TOPIC "RETRY_TOPIC"
+#define PROP_RETRY_COHORT "RETRY_COHORT" /* ours: whose retry it is, in an isolated group */
 #define PROP_REAL_TOPIC "REAL_TOPIC"
 #define PROP_REAL_QID "REAL_QID"
 #define PROP_ORIGIN_MESSAGE_ID "ORIGIN_MESSAGE_ID"

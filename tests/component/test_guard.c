@@ -6,24 +6,27 @@
 
 #include <tern/tern.h>
 
-#include "tests/component/wire.h"
+#include "tests/component/set.h"
 #include "tests/unit/base/unit.h"
 
 enum { QUEUES = 4, EACH = 20 /* of each tag in each queue */, TOTAL = QUEUES * EACH };
 
 static struct cluster cluster;
 static struct wire wire;
+static struct broker_set set;
+static const char *namesrv;
 
-static int set_up(void **state)
+static int start_all(void **state)
 {
     (void)state;
     cluster_up(&cluster, (const char *const[]){"mappedFileSizeCommitLog=16MiB",
                                                "flushDiskType=ASYNC_FLUSH", NULL});
     wire_open(&wire, cluster.broker.address, "127.0.0.1@guard");
+    namesrv = cluster.namesrv_list;
     return 0;
 }
 
-static int tear_down(void **state)
+static int stop_all(void **state)
 {
     (void)state;
     wire_close(&wire);
@@ -37,17 +40,30 @@ struct member {
     struct tern_push_consumer *consumer;
     pthread_mutex_t lock;
     size_t by_tag[2]; /* A, B */
+    bool fails;       /* at the first time */
+    bool seen[QUEUES][2 * EACH];
+    size_t distinct[2];
 };
 
 static enum tern_consume_result on_messages(void *arg, const struct tern_message *const *messages,
-                                            size_t count)
+                                            size_t count, struct tern_consume_context *context)
 {
     struct member *member = arg;
+    int times = tern_message_reconsume_times(messages[0]);
+    context->delay_level_when_next_consume = 1;
+    assert_int_equal(count, 1);
+    int tag = strcmp(tern_message_tag(messages[0]), "A") != 0;
     pthread_mutex_lock(&member->lock);
-    for (size_t i = 0; i < count; i++)
-        member->by_tag[strcmp(tern_message_tag(messages[i]), "A") != 0]++;
+    member->by_tag[tag]++;
+    int32_t queue = tern_message_queue_id(messages[0]);
+    int64_t offset = tern_message_queue_offset(messages[0]);
+    if (times == 0 && queue < QUEUES && offset < 2 * EACH && !member->seen[queue][offset]) {
+        member->seen[queue][offset] = true;
+        member->distinct[tag]++;
+    }
+    bool fails = member->fails && times == 0;
     pthread_mutex_unlock(&member->lock);
-    return TERN_CONSUME_SUCCESS;
+    return fails ? TERN_RECONSUME_LATER : TERN_CONSUME_SUCCESS;
 }
 
 static enum tern_code member_start(struct member *member, const char *group, const char *topic,
@@ -55,7 +71,7 @@ static enum tern_code member_start(struct member *member, const char *group, con
 {
     struct tern_consumer_options *options = tern_consumer_options_create();
     *member = (struct member){.lock = PTHREAD_MUTEX_INITIALIZER};
-    assert_ok(tern_consumer_options_namesrv(options, cluster.namesrv_list));
+    assert_ok(tern_consumer_options_namesrv(options, namesrv));
     assert_ok(tern_consumer_options_group(options, group));
     assert_ok(tern_consumer_options_instance(options, name));
     assert_ok(tern_consumer_options_from(options, TERN_FROM_FIRST, 0));
@@ -63,7 +79,7 @@ static enum tern_code member_start(struct member *member, const char *group, con
     assert_ok(tern_push_consumer_create(options, &member->consumer, err));
     tern_consumer_options_destroy(options);
     assert_ok(tern_push_consumer_subscribe(member->consumer, topic, expression, err));
-    assert_ok(tern_push_consumer_listener(member->consumer, on_messages, member));
+    assert_ok(tern_push_consumer_context_listener(member->consumer, on_messages, member));
     return tern_push_consumer_start(member->consumer, err);
 }
 
@@ -264,6 +280,106 @@ static void cohorts_share_queues_among_their_members(void **state)
     tern_push_consumer_destroy(b.consumer);
 }
 
+/* What failed comes again where it failed, and to nobody else, whatever they want */
+static void retries_come_to_the_cohort_where_it_failed(void **state)
+{
+    struct member a;
+    struct member b;
+    struct member both;
+    (void)state;
+    wire_make_topic(&wire, "Retries", QUEUES);
+    put_group("G-retries", "isolate");
+    assert_ok(member_start(&a, "G-retries", "Retries", "ra", "A", NULL));
+    assert_ok(member_start(&b, "G-retries", "Retries", "rb", "B", NULL));
+    assert_ok(member_start(&both, "G-retries", "Retries", "rc", "A || B", NULL));
+    a.fails = b.fails = true; /* nothing was sent yet */
+    await_queues(&a, QUEUES + 1, QUEUES + 1);
+    await_queues(&b, QUEUES + 1, QUEUES + 1);
+    await_queues(&both, QUEUES + 1, QUEUES + 1);
+    for (int32_t q = 0; q < QUEUES; q++) {
+        wire_send(&wire, "Retries", q, "a", "TAGS\001A");
+        wire_send(&wire, "Retries", q, "b", "TAGS\001B");
+    }
+    await_got(&a, 0, 2 * (size_t)QUEUES);
+    await_got(&b, 1, 2 * (size_t)QUEUES);
+    await_got(&both, 0, QUEUES);
+    await_got(&both, 1, QUEUES);
+    assert_int_equal(member_got(&a, 1) + member_got(&b, 0), 0);
+    /* A retry that no cohort owns comes to who subscribes to it. */
+    wire_send(&wire, "%RETRY%G-retries", 0, "a", "TAGS\001A\002RETRY_TOPIC\001Retries");
+    await_got(&a, 0, 2 * (size_t)QUEUES + 1);
+    await_got(&both, 0, (size_t)QUEUES + 1);
+    assert_int_equal(member_got(&a, 1) + member_got(&b, 0), 0);
+    /* One whose cohort has gone meanwhile, too. */
+    wire_send(&wire, "Retries", 0, "a", "TAGS\001A");
+    await_got(&a, 0, 2 * (size_t)QUEUES + 2);
+    tern_push_consumer_destroy(a.consumer);
+    await_got(&both, 0, (size_t)QUEUES + 3);
+    assert_int_equal(member_got(&b, 0), 0);
+    tern_push_consumer_destroy(b.consumer);
+    tern_push_consumer_destroy(both.consumer);
+}
+
+static size_t member_distinct(struct member *member, int tag)
+{
+    pthread_mutex_lock(&member->lock);
+    size_t distinct = member->distinct[tag];
+    pthread_mutex_unlock(&member->lock);
+    return distinct;
+}
+
+static void await_distinct(struct member *member, int tag, size_t wanted)
+{
+    for (int64_t begin = now_ms(); now_ms() - begin < PATIENCE_MS; look_again_soon())
+        if (member_distinct(member, tag) >= wanted)
+            break;
+    assert_int_equal(member_distinct(member, tag), wanted);
+}
+
+/* The slave serves each cohort what it asked for, from where it stood, and the master after it */
+static void cohorts_go_on_over_a_failover(void **state)
+{
+    static struct member a;
+    static struct member b;
+    (void)state;
+    set_up(&set, "SYNC_MASTER", 1, (const char *const[]){"flushDiskType=ASYNC_FLUSH", NULL});
+    namesrv = set.namesrv_list;
+    free(SET_MQADMIN(&set, 0, "updateTopic", "-c", "DefaultCluster", "-t", "Failing", "-r", "4",
+                     "-w", "4"));
+    free(SET_MQADMIN(&set, 0, "updateSubGroup", "-c", "DefaultCluster", "-g", "G-failing",
+                     "--subscriptionConsistency", "isolate"));
+    assert_ok(member_start(&a, "G-failing", "Failing", "fa", "A", NULL));
+    assert_ok(member_start(&b, "G-failing", "Failing", "fb", "B", NULL));
+    await_queues(&a, QUEUES, QUEUES + 1);
+    await_queues(&b, QUEUES, QUEUES + 1);
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < EACH / 2; i++)
+            for (int32_t q = 0; q < QUEUES; q++) {
+                wire_send(set_wire(&set, 0), "Failing", q, "a", "TAGS\001A");
+                wire_send(set_wire(&set, 0), "Failing", q, "b", "TAGS\001B");
+            }
+        if (half == 0)
+            await_distinct(&a, 0, TOTAL / 2);
+    }
+    set_kill(&set, 0);
+    await_distinct(&a, 0, TOTAL);
+    await_distinct(&b, 1, TOTAL);
+    set_start(&set, 0);
+    set_await_in_sync(&set, 1);
+    wire_send(set_wire(&set, 0), "Failing", 0, "a", "TAGS\001A");
+    wire_send(set_wire(&set, 0), "Failing", 0, "b", "TAGS\001B");
+    size_t before = member_got(&a, 0);
+    for (int64_t begin = now_ms(); now_ms() - begin < PATIENCE_MS; look_again_soon())
+        if (member_got(&a, 0) > before && member_got(&b, 1) > TOTAL)
+            break;
+    assert_true(member_got(&b, 1) > TOTAL);
+    assert_int_equal(member_got(&a, 1) + member_got(&b, 0), 0);
+    tern_push_consumer_destroy(a.consumer);
+    tern_push_consumer_destroy(b.consumer);
+    set_down(&set);
+    namesrv = cluster.namesrv_list;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,7 +387,9 @@ int main(void)
         cmocka_unit_test(refuse_lets_no_newcomer_differ),
         cmocka_unit_test(isolate_gives_each_what_it_asked_for),
         cmocka_unit_test(other_settings_leave_the_consistency_as_it_is),
+        cmocka_unit_test(retries_come_to_the_cohort_where_it_failed),
+        cmocka_unit_test(cohorts_go_on_over_a_failover),
         cmocka_unit_test(cohorts_share_queues_among_their_members),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, start_all, stop_all);
 }
