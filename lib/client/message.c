@@ -81,6 +81,7 @@ void tern_message_unref(struct tern_message *message)
         free(message->props);
     opened_body_free(atomic_load(&message->opened));
     shared_bytes_unref(message->owner);
+    free(message->shown_topic);
     free(message);
 }
 
@@ -312,6 +313,11 @@ const char *message_wire_topic(const struct tern_message *message)
 void message_hide_namespace(struct tern_message *message, const char *ns)
 {
     message->topic_skip = (uint8_t)namespace_skip(ns, message->topic);
+    /* Retry topics and dead letters have it in their midst; without memory they are shown whole. */
+    if (!message->shown_topic && namespace_within(ns, message->topic))
+        message->shown_topic = strdup(message->topic);
+    if (message->shown_topic)
+        namespace_strip(ns, message->shown_topic);
 }
 
 bool message_is_delayed(const struct tern_message *message)

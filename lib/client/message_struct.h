@@ -71,6 +71,7 @@ struct tern_message {
     uint8_t topic_skip; /* of a namespace before the topic, which applications do not see */
     int32_t flag;
     const char *topic;   /* terminated */
+    char *shown_topic;   /* without the namespace that stands within it; NULL: topic + topic_skip */
     const uint8_t *body; /* as stored */
     uint32_t body_len;
     uint32_t props_cap; /* of a buffer of our own */

@@ -97,7 +97,7 @@ const char *message_texts_find(const struct message_texts *texts, const char *na
 
 const char *tern_message_topic(const struct tern_message *message)
 {
-    return message->topic + message->topic_skip;
+    return message->shown_topic ? message->shown_topic : message->topic + message->topic_skip;
 }
 
 const char *tern_message_property(const struct tern_message *message, const char *name)

@@ -42,6 +42,12 @@ size_t namespace_skip(const char *ns, const char *topic)
     return has ? len + 1 : 0;
 }
 
+bool namespace_within(const char *ns, const char *topic)
+{
+    size_t prefix = prefix_len(topic);
+    return prefix > 0 && namespace_skip(ns, topic + prefix) > 0;
+}
+
 enum tern_code namespace_wrap(const char *ns, const char *name, size_t max, char *out,
                               struct tern_error *err)
 {

@@ -32,6 +32,9 @@ MUST_CHECK enum tern_code namespace_wrap(const char *ns, const char *name, size_
 /* How many bytes of the topic an application does not see: those of "NS%", or 0. */
 size_t namespace_skip(const char *ns, const char *topic);
 
+/* Whether the namespace stands behind the prefix of a retry or dead letter topic. */
+bool namespace_within(const char *ns, const char *topic);
+
 /* The topic without the namespace, in place; a retry topic keeps its prefix. */
 void namespace_strip(const char *ns, char topic[TOPIC_NAME_MAX + 1]);
 

@@ -112,13 +112,14 @@ static void bodies_that_cannot_be_opened_are_sent_back(void **state)
     }
 }
 
-static struct tern_message *received(const struct compressed *body, size_t body_len)
+static struct tern_message *received(const struct compressed *body, size_t body_len,
+                                     const char *topic)
 {
     struct record record = {.body = body->bytes,
                             .body_len = (uint32_t)body_len,
                             .sys_flag = body->sys_flag,
-                            .topic = (const uint8_t *)"N%T",
-                            .topic_len = 3};
+                            .topic = (const uint8_t *)topic,
+                            .topic_len = (uint8_t)strlen(topic)};
     uint8_t bytes[512];
     struct tern_message *m;
     size_t count;
@@ -133,7 +134,7 @@ static void body_opens_once_and_damage_shows_what_is_stored(void **state)
 {
     (void)state;
     struct compressed made = pack(COMPRESS_ZSTD, 10000);
-    struct tern_message *m = received(&made, made.len);
+    struct tern_message *m = received(&made, made.len, "N%T");
     size_t size;
     const void *body = tern_message_body(m, &size);
     assert_int_equal(size, 10000);
@@ -144,7 +145,7 @@ static void body_opens_once_and_damage_shows_what_is_stored(void **state)
     assert_string_equal(tern_message_topic(m), "T");
     assert_string_equal(message_wire_topic(m), "N%T");
     tern_message_unref(m);
-    struct tern_message *cut = received(&made, made.len - 2);
+    struct tern_message *cut = received(&made, made.len - 2, "N%T");
     struct tern_error err;
     assert_int_equal(tern_message_open(cut, &err), TERN_CORRUPT);
     assert_non_null(strstr(err.text, "zstd"));
@@ -154,12 +155,37 @@ static void body_opens_once_and_damage_shows_what_is_stored(void **state)
     free(made.bytes);
 }
 
+/* As RocketMQ's withoutNamespace() */
+static void namespace_is_hidden_within_a_dead_letter_topic_too(void **state)
+{
+    static const struct {
+        const char *wire, *ns, *shown;
+    } rows[] = {
+        {"N%T", "N", "T"},
+        {"%DLQ%N%g", "N", "%DLQ%g"},
+        {"%RETRY%N%g", "N", "%RETRY%g"},
+        {"%DLQ%M%g", "N", "%DLQ%M%g"},
+        {"%DLQ%g", "", "%DLQ%g"},
+    };
+    (void)state;
+    struct compressed made = pack(COMPRESS_ZSTD, 100);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tern_message *m = received(&made, made.len, rows[i].wire);
+        message_hide_namespace(m, rows[i].ns);
+        assert_string_equal(tern_message_topic(m), rows[i].shown);
+        assert_string_equal(message_wire_topic(m), rows[i].wire);
+        tern_message_unref(m);
+    }
+    free(made.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(listener_sees_the_original_body),
         cmocka_unit_test(bodies_that_cannot_be_opened_are_sent_back),
         cmocka_unit_test(body_opens_once_and_damage_shows_what_is_stored),
+        cmocka_unit_test(namespace_is_hidden_within_a_dead_letter_topic_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
