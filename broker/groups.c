@@ -327,7 +327,7 @@ enum tern_code groups_find_or_create(struct groups *groups, const char *name, si
 {
     if (named_table_find(&groups->table, name, len, out))
         return TERN_OK;
-    enum tern_code code = group_name_check(name, len, err);
+    enum tern_code code = group_use_check(name, len, err);
     if (code)
         return code;
     if (!groups->auto_create && !is_system(name, len))

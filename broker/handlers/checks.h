@@ -38,7 +38,7 @@ static inline enum tern_code take_group(struct rpc_request *request,
                                         const ProtobufCBinaryData *field, const char **out,
                                         struct tern_error *err)
 {
-    return take_name(request, field, group_name_check, out, err);
+    return take_name(request, field, group_use_check, out, err);
 }
 
 /* The sender's client id, which this request must have. */

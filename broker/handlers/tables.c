@@ -213,7 +213,8 @@ static enum tern_code apply_delete_group(struct broker *broker, struct rpc_reque
     struct doomed_group *doomed = rpc_request_alloc(request, sizeof *doomed);
     enum tern_code code = check_master(broker, err);
     if (!code)
-        code = take_group(request, &request->header->delete_group->group, &name, err);
+        code = take_name(request, &request->header->delete_group->group, group_name_check, &name,
+                         err); /* what an old store brought must go, too */
     if (!code && !doomed)
         code = error_set(err, TERN_NO_MEMORY, "no memory for the request");
     if (code)

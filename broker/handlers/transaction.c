@@ -184,7 +184,7 @@ void handle_end_transaction(struct broker *broker, struct rpc_request *request)
     struct tern_error err;
     enum tern_code code;
     char text[256];
-    if ((code = group_name_check(wanted->producer_group.data, wanted->producer_group.len, &err))) {
+    if ((code = group_use_check(wanted->producer_group.data, wanted->producer_group.len, &err))) {
         rpc_reply_failure(request, code, &err);
     } else if (!broker_writable(broker, &code, text, sizeof text)) {
         rpc_reply_error(request, code, "%s", text);

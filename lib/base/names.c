@@ -139,6 +139,19 @@ enum tern_code group_name_check(const void *name, size_t len, struct tern_error 
     return check_chars("group name", name, len, GROUP_NAME_MAX, "%|_-", err);
 }
 
+enum tern_code group_use_check(const void *name, size_t len, struct tern_error *err)
+{
+    static const char *const prefixes[] = {RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX};
+    enum tern_code code = group_name_check(name, len, err);
+    for (size_t i = 0; code == TERN_OK && i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (len >= strlen(prefixes[i]) && !memcmp(name, prefixes[i], strlen(prefixes[i])))
+            code = error_set(err, TERN_INVALID,
+                             "group name begins with %s, which is for the topics of a group's "
+                             "failed messages",
+                             prefixes[i]);
+    return code;
+}
+
 enum tern_code broker_name_check(const void *name, size_t len, struct tern_error *err)
 {
     enum tern_code code =

@@ -32,6 +32,12 @@ enum {
 /* ^[%|a-zA-Z0-9_-]+$ and at most the maximum; TERN_INVALID with a text that names the fault. */
 MUST_CHECK enum tern_code topic_name_check(const void *name, size_t len, struct tern_error *err);
 MUST_CHECK enum tern_code group_name_check(const void *name, size_t len, struct tern_error *err);
+/*
+ * A group that an application or a request names: none that begins as a retry or dead letter topic
+ * does, since nobody could tell its topics and progress from another group's. What is stored is
+ * read with group_name_check().
+ */
+MUST_CHECK enum tern_code group_use_check(const void *name, size_t len, struct tern_error *err);
 /* Broker and cluster names: ^[a-zA-Z0-9_.@-]+$ that does not begin with '.'; "room@name" says where
  * a broker stands. */
 MUST_CHECK enum tern_code broker_name_check(const void *name, size_t len, struct tern_error *err);

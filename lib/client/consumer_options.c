@@ -164,7 +164,7 @@ enum tern_code tern_consumer_options_group(struct tern_consumer_options *options
     struct tern_error err = {.text = ""};
     if (group && strcmp(group, reserved) == 0)
         return refuse(options, "consumerGroup %s is reserved: choose another", reserved);
-    if (group && group_name_check(group, strnlen(group, GROUP_NAME_MAX + 1), &err) != TERN_OK)
+    if (group && group_use_check(group, strnlen(group, GROUP_NAME_MAX + 1), &err) != TERN_OK)
         return refuse(options, "consumerGroup: %s", err.text);
     return set_text(options, "consumerGroup", options->group, GROUP_NAME_MAX, group);
 }

@@ -56,7 +56,7 @@ enum tern_code tern_producer_options_namesrv(struct tern_producer_options *optio
 
 enum tern_code tern_producer_options_group(struct tern_producer_options *options, const char *group)
 {
-    if (!group || group_name_check(group, strnlen(group, GROUP_NAME_MAX + 1), NULL) != TERN_OK)
+    if (!group || group_use_check(group, strnlen(group, GROUP_NAME_MAX + 1), NULL) != TERN_OK)
         return TERN_INVALID;
     return set_text(options->group, GROUP_NAME_MAX, group);
 }

@@ -128,6 +128,35 @@ static void bad_group_names_are_refused_everywhere(void **state)
     EXPECT_NAME_REFUSED(HEARTBEAT, heartbeat, heartbeat, data.group);
 }
 
+/* SE-02: as its topic, a group's progress and rows would look like another's */
+static void group_that_spoofs_a_retry_topic_is_refused(void **state)
+{
+    static const char *const spoofs[] = {"%RETRY%G", "%DLQ%G", "%RETRY%", "%RETRY%%RETRY%G"};
+    Tern__Wire__PullRequest pull;
+    Tern__Wire__CommitOffsetRequest commit = TERN__WIRE__COMMIT_OFFSET_REQUEST__INIT;
+    Tern__Wire__GroupConfig config = TERN__WIRE__GROUP_CONFIG__INIT;
+    Tern__Wire__UpdateGroupRequest update = TERN__WIRE__UPDATE_GROUP_REQUEST__INIT;
+    Tern__Wire__ConsumerData data = TERN__WIRE__CONSUMER_DATA__INIT;
+    Tern__Wire__ConsumerData *consumers[] = {&data};
+    Tern__Wire__HeartbeatRequest heartbeat = TERN__WIRE__HEARTBEAT_REQUEST__INIT;
+    (void)state;
+    wire_fill_pull(&pull, "T", 0, 0);
+    update.group = &config;
+    heartbeat.consumers = consumers;
+    heartbeat.n_consumers = 1;
+    for (size_t i = 0; i < sizeof spoofs / sizeof spoofs[0]; i++) {
+        pull.group = commit.group = config.name = data.group = bytes_of_text(spoofs[i]);
+        WIRE_REQUEST(pulled, PULL, pull, &pull);
+        WIRE_REQUEST(committed, COMMIT_OFFSET, commit_offset, &commit);
+        WIRE_REQUEST(updated, UPDATE_GROUP, update_group, &update);
+        WIRE_REQUEST(beat, HEARTBEAT, heartbeat, &heartbeat);
+        wire_expect(&wire, &pulled, NULL, 0, CODE(INVALID_REQUEST), NULL);
+        wire_expect(&wire, &committed, NULL, 0, CODE(INVALID_REQUEST), NULL);
+        wire_expect(&wire, &updated, NULL, 0, CODE(INVALID_REQUEST), NULL);
+        wire_expect(&wire, &beat, NULL, 0, CODE(INVALID_REQUEST), NULL);
+    }
+}
+
 /* Asks the same with each bad name but the empty one, which has a meaning of its own. */
 #define EXPECT_NAME_REFUSED_IF_ANY(KIND, field, body, name)                                        \
     do {                                                                                           \
@@ -529,6 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_topic_names_are_refused_everywhere),
         cmocka_unit_test(bad_group_names_are_refused_everywhere),
+        cmocka_unit_test(group_that_spoofs_a_retry_topic_is_refused),
         cmocka_unit_test(bad_names_within_requests_are_refused),
         cmocka_unit_test(bad_names_that_administrators_give_are_refused),
         cmocka_unit_test(bad_client_ids_are_refused),

@@ -70,6 +70,18 @@ static void wrong_usage_ends_with_2_and_names_the_option(void **state)
     EXPECT_EXIT(USAGE, "-b", "brokerStatus", "-b", "no port");
 }
 
+/* What the library refuses is said in its words */
+static void group_that_cannot_be_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    EXPECT_EXIT(NO, "DEFAULT_CONSUMER is reserved", "consumeMessage", "-n", cluster.namesrv_list,
+                "-t", "T", "-g", "DEFAULT_CONSUMER");
+    EXPECT_EXIT(NO, "begins with %RETRY%", "consumeMessage", "-n", cluster.namesrv_list, "-t", "T",
+                "-g", "%RETRY%g");
+    EXPECT_EXIT(NO, "begins with %DLQ%", "updateSubGroup", "-n", cluster.namesrv_list, "-c",
+                "DefaultCluster", "-g", "%DLQ%g");
+}
+
 static void answer_that_says_no_ends_with_1(void **state)
 {
     const char *ns = cluster.namesrv_list;
@@ -305,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_usage_ends_with_2_and_names_the_option),
         cmocka_unit_test(answer_that_says_no_ends_with_1),
+        cmocka_unit_test(group_that_cannot_be_is_refused_with_the_reason),
         cmocka_unit_test(nobody_reached_ends_with_3),
         cmocka_unit_test(member_that_reaches_nobody_ends_with_3),
         cmocka_unit_test(bench_ends_with_the_same_classes),

@@ -154,7 +154,7 @@ static enum tern_consume_result on_messages(void *arg, const struct tern_message
 }
 
 static enum tern_code make_options(const struct reader *reader, const char *group,
-                                   struct tern_consumer_options **out)
+                                   struct tern_consumer_options **out, struct tern_error *err)
 {
     struct tern_consumer_options *o = tern_consumer_options_create();
     enum tern_code code = o ? TERN_OK : TERN_NO_MEMORY;
@@ -169,13 +169,13 @@ static enum tern_code make_options(const struct reader *reader, const char *grou
     if (code == TERN_OK)
         code = tern_consumer_options_pull_batch(o, PULL_MESSAGES);
     *out = o;
-    return code;
+    return code && o ? error_set(err, code, "%s", tern_consumer_options_error(o)) : code;
 }
 
 static enum tern_code start_member(struct reader *reader, const char *group, struct tern_error *err)
 {
     struct tern_consumer_options *o;
-    enum tern_code code = make_options(reader, group, &o);
+    enum tern_code code = make_options(reader, group, &o, err);
     if (code == TERN_OK)
         code = tern_push_consumer_create(o, &reader->member, err);
     tern_consumer_options_destroy(o);
@@ -280,7 +280,7 @@ static enum tern_code start_anonymous(struct reader *reader, int64_t queue_id, i
     struct tern_consumer_options *o;
     struct tern_queue *queues = calloc(QUEUES_MAX, sizeof *queues);
     size_t count = 0;
-    enum tern_code code = make_options(reader, "TOOLS_CONSUMER", &o);
+    enum tern_code code = make_options(reader, "TOOLS_CONSUMER", &o, err);
     if (code == TERN_OK && !queues)
         code = TERN_NO_MEMORY;
     if (code == TERN_OK)

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "tools/mqbench/bench.h"
 
 enum { IDLE_NS = 1000000000, SHOW_NS = 100000000 }; /* nothing more comes; progress is shown */
@@ -104,6 +105,8 @@ static struct tern_push_consumer *start_consumer(const struct bench_options *opt
         code = tern_push_consumer_listener(consumer, on_messages, run);
     if (code == TERN_OK)
         code = tern_push_consumer_start(consumer, &err);
+    if (code != TERN_OK && o && !err.text[0])
+        error_set(&err, code, "%s", tern_consumer_options_error(o));
     tern_consumer_options_destroy(o);
     if (code != TERN_OK) {
         tern_push_consumer_destroy(consumer);

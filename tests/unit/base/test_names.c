@@ -90,6 +90,11 @@ static void group_names_may_be_longer_than_topics(void **state)
     assert_ok(group_name_check(name, GROUP_NAME_MAX, NULL));
     assert_int_equal(group_name_check(name, GROUP_NAME_MAX + 1, NULL), TERN_INVALID);
     assert_int_equal(group_name_check("../../x", 7, NULL), TERN_INVALID);
+    assert_ok(group_name_check("%RETRY%g", 8, NULL));
+    assert_int_equal(group_use_check("%RETRY%g", 8, NULL), TERN_INVALID);
+    assert_int_equal(group_use_check("%DLQ%g", 6, NULL), TERN_INVALID);
+    assert_ok(group_use_check("NS%RETRY%g", 10, NULL));
+    assert_ok(group_use_check("%RETRY", 6, NULL));
 }
 
 static void broker_names_do_not_begin_with_a_dot(void **state)
