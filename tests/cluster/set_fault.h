@@ -75,6 +75,8 @@ struct fault_set {
     bool rejoin_may;          /* a whole log was: no epoch may be common */
     bool operator_may;        /* a disk was lost: an operator's word may be needed */
     bool opened_alone;        /* an empty master, while no member with data was there */
+    uint32_t alone_since;     /* `sent` at that time */
+    bool founded;             /* it opened as a new set: what was before is given up */
     bool lost;                /* something was: offsets may be given out again */
     struct promise promises[QUEUES];
 };

@@ -111,8 +111,10 @@ void fault_up(struct fault_broker *broker)
     if (world->may_break && fault_chance(world, 25))
         plan_death(broker);
     fault_trace(world, "up broker=%u dies_after=%" PRIu64, broker->index, broker->calls_left);
-    if (broker->disk_new && !others_run(broker))
-        world->sets[broker->set].opened_alone = true; /* it may found the set anew */
+    if (broker->disk_new && !others_run(broker)) { /* it may found the set anew */
+        world->sets[broker->set].opened_alone = true;
+        world->sets[broker->set].alone_since = world->sent;
+    }
     enum tern_code code = node_try_start(broker->node, &err);
     if (code != TERN_OK && !broker->dying)
         fail_msg("seed %" PRIu64 ": %s does not start: %s: %s", world->seed, broker->node->address,

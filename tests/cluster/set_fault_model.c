@@ -261,9 +261,29 @@ static void check_flushed(const struct fault_broker *broker)
     }
 }
 
+/* A master that was empty and alone has opened without anything of before. One that has a part of
+ * it copied a slave's log, and must have all. */
+static void note_founded(struct fault_broker *master)
+{
+    const struct fault_world *world = master->world;
+    struct fault_set *set = set_of(master);
+    if (!set->opened_alone || set->founded || fault_state(master) != TERN__WIRE__HA_STATE__HA_OPEN)
+        return;
+    for (uint32_t i = 0; i < set->alone_since; i++) {
+        const struct number *number = &world->numbers[i];
+        if (number->acked && number->set == master->set && number->held & 1u << master->index)
+            return;
+    }
+    set->founded = true;
+    fault_forced(master);
+}
+
 void fault_check(struct fault_world *world)
 {
     fault_look(world);
+    for (unsigned i = 0; i < world->set_count; i++)
+        if (fault_runs(&world->brokers[world->sets[i].master]))
+            note_founded(&world->brokers[world->sets[i].master]);
     for (unsigned i = 0; i < world->broker_count; i++) {
         struct fault_broker *broker = &world->brokers[i];
         if (!fault_runs(broker))

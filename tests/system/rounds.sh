@@ -126,11 +126,27 @@ draw_plan() {
 pid_of() { cat "$TERNMQ_HOME/$1/pid"; }
 
 # Bytes that the set's slaves lack, as its master sees it.
-lag_of() {
+ha_values() { # KEY SET, as its master says
     local host=()
-    ! $netns || host=(ip netns exec "$(netns_name "$1-0")")
-    timeout 2 "${host[@]}" "$TERNMQ_BIN/mqadmin" haStatus -b "${address[$1-0]}" --json 2>/dev/null |
-        json_values lagBytes | awk '{ sum += $1 } END { print sum + 0 }'
+    ! $netns || host=(ip netns exec "$(netns_name "$2-0")")
+    timeout 2 "${host[@]}" "$TERNMQ_BIN/mqadmin" haStatus -b "${address[$2-0]}" --json 2>/dev/null | json_values "$1"
+}
+lag_of() { ha_values lagBytes "$1" | awk '{ sum += $1 } END { print sum + 0 }'; }
+
+# In sync, said of now: every master has heard its slave since then. After a cut TCP is silent for as long again,
+# and meanwhile nobody has noticed; a master that dies then was alone with what it promised last.
+in_sync_since() { # MS
+    local set asked age deadline=$((SECONDS + sync_seconds))
+    if [ "$layout" != 1m ]; then
+        for set in "${sets[@]}"; do
+            until asked=$(now_ms) && age=$(ha_values heardAgeMs "$set" | sort -n | head -n 1) && [ -n "$age" ] &&
+                [ $((asked - age)) -ge "$1" ]; do
+                [ "$SECONDS" -lt "$deadline" ] || { echo "rounds.sh: $set does not hear its slave" >&2; return 1; }
+                sleep 0.05
+            done
+        done
+    fi
+    "$cluster" wait "$sync_seconds"
 }
 
 # The fault itself. A node that does not die in time ends the run: nothing after it would mean anything.
@@ -258,7 +274,7 @@ play_round() {
     inject "$kind" "$set" || return 1
     pause_ms "${plan_hold[round]}"
     begin=$(now_ms)
-    if undo "$kind" "$set" && "$cluster" wait "$sync_seconds"; then
+    if undo "$kind" "$set" && in_sync_since "$(now_ms)"; then
         back=$(($(now_ms) - begin))
     else
         verdict=FAILED
