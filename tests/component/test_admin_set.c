@@ -104,6 +104,21 @@ static void export_that_misses_a_broker_says_so(void **state)
     set_await_in_sync(&set, 1);
 }
 
+/* Its slave has the tables, too */
+static void metadata_is_exported_while_the_master_is_dead(void **state)
+{
+    char dir[DAEMON_PATH_BYTES], path[DAEMON_PATH_BYTES + 32];
+    (void)state;
+    snprintf(dir, sizeof dir, "%s/backup", set.dir);
+    set_kill(&set, 0);
+    EXPECT(DONE, "metadata.json success", "what its slave 1", "exportMetadata", "-c",
+           "DefaultCluster", "-f", dir);
+    snprintf(path, sizeof path, "%s/metadata.json", dir);
+    assert_true(file_contains(path, "\"T\""));
+    set_start(&set, 0);
+    set_await_in_sync(&set, 1);
+}
+
 static void stopped_broker_is_told_apart_from_one_that_is_gone(void **state)
 {
     char address[64];
@@ -123,6 +138,7 @@ int main(void)
         cmocka_unit_test(message_of_a_dead_master_is_found_at_its_slave),
         cmocka_unit_test(message_is_sent_once_more_by_its_id),
         cmocka_unit_test(export_that_misses_a_broker_says_so),
+        cmocka_unit_test(metadata_is_exported_while_the_master_is_dead),
         cmocka_unit_test(stopped_broker_is_told_apart_from_one_that_is_gone),
     };
     return cmocka_run_group_tests_name("admin_set", tests, bring_up, take_down);

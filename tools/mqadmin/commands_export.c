@@ -109,8 +109,9 @@ static int run_export_metadata(struct invocation *invocation)
     struct admin_broker *brokers;
     size_t count;
     int status = EXIT_DONE;
-    if (!command_targets(invocation, true, &brokers, &count, &status))
+    if (!command_targets(invocation, false, &brokers, &count, &status))
         return status;
+    count = command_keep_first(invocation, brokers, count);
     json_t *topics = json_object(), *groups = json_object(), *both;
     for (size_t i = 0; i < count; i++) {
         enum tern_code code = collect(invocation, brokers[i].address, topics, groups, &err);
@@ -219,7 +220,7 @@ const struct command export_commands[] = {
      .help = "write topics and groups to metadata.json",
      .example = "mqadmin exportMetadata -c DefaultCluster -f backup",
      .options = {{'b', "brokerAddr", "HOST:PORT", false, "of one broker"},
-                 {'c', "clusterName", "CLUSTER", false, "of all masters of the cluster"},
+                 {'c', "clusterName", "CLUSTER", false, "of every set of the cluster"},
                  FILE_PATH,
                  {'t', "topic", NULL, false, "only topics, to topic.json"},
                  {'g', "subscriptionGroup", NULL, false, "only groups, to subscriptionGroup.json"},
