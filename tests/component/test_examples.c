@@ -53,6 +53,7 @@ static void every_example_does_what_its_page_says(void **state)
         {"example_push_consumer", {"T", "pushed"}, ""},
         {"example_sql_consumer", {"T", "chosen", "amount > 100"}, ""},
         {"example_broadcast", {"T", "told", "one"}, "ready"},
+        {"example_retry", {"T", "failing"}, "of topic T, after 2 tries"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
@@ -72,7 +73,7 @@ static void every_example_says_what_is_wrong(void **state)
         "example_hello",         "example_producer",     "example_batch_async",
         "example_pull_consumer", "example_delayed",      "example_request_reply",
         "example_push_consumer", "example_sql_consumer", "example_broadcast",
-        "example_orderly",       "example_transaction"};
+        "example_orderly",       "example_retry",        "example_transaction"};
     (void)state;
     for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
         struct tool tool;
