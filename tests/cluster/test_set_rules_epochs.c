@@ -99,23 +99,56 @@ static void slave_at_another_address_is_the_same_member(void **state)
     world_end(&world);
 }
 
+/* …also when nobody has noticed yet that it went: it neither leaves the set nor is taken for a
+ * second one. */
+static void slave_that_moves_unnoticed_is_the_same_member(void **state)
+{
+    (void)state;
+    struct insync_set set;
+    struct tern_error err;
+    bool known;
+    world_prepare(&world, 6);
+    world.master->config.role = ROLE_SYNC_MASTER;
+    world_start(&world);
+    world_put_some(&world, 0, 20);
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    sim_net_cut(world.cluster.net, CLUSTER_NAMESRV_HOST, world.slave->host);
+    node_kill(world.slave);
+    world_move(world.slave, 77);
+    node_start(world.slave);
+    world_run_ms(&world, 1000);
+    assert_true(world_in_sync(&world));
+    assert_int_equal(sim_log_count(&world.cluster.sim, "insync_left"), 0);
+    assert_int_equal(insync_load(&world.master->env, "/store", &set, &known, &err), TERN_OK);
+    assert_int_equal(set.count, 1);
+    assert_non_null(strstr(set.members[0].ha_address, "10.0.0.77"));
+    assert_true(world_is_listed(&world, world.slave));
+    world_end(&world);
+}
+
 /* HA-19. The master comes back at another address: its slave finds it within
  * two heartbeats. */
 static void master_at_another_address_is_found_again(void **state)
 {
     (void)state;
-    world_prepare(&world, 4);
-    world.master->config.role = ROLE_SYNC_MASTER;
-    world_start(&world);
-    world_put_some(&world, 0, 20);
-    node_kill(world.master);
-    world_move(world.master, 78);
-    node_start(world.master);
-    assert_true(world_await(&world, world_in_sync, 60000));
-    world_put_some(&world, 0, 5);
-    assert_true(world_await(&world, world_in_step, 5000));
-    world_check_equal(world.master, world.slave);
-    world_end(&world);
+    for (int unnoticed = 0; unnoticed < 2; unnoticed++) {
+        world_prepare(&world, 4);
+        world.master->config.role = ROLE_SYNC_MASTER;
+        world_start(&world);
+        world_put_some(&world, 0, 20);
+        if (unnoticed) {
+            sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+            sim_net_cut(world.cluster.net, world.master->host, CLUSTER_NAMESRV_HOST);
+        }
+        node_kill(world.master);
+        world_move(world.master, 78);
+        node_start(world.master);
+        assert_true(world_await(&world, world_in_sync, 60000));
+        world_put_some(&world, 0, 5);
+        assert_true(world_await(&world, world_in_step, 5000));
+        world_check_equal(world.master, world.slave);
+        world_end(&world);
+    }
 }
 
 /* HA-19. Both move while both are down: the set is found by what it is, not by
@@ -222,6 +255,41 @@ static void number_of_a_dropped_epoch_is_not_given_again(void **state)
     }
 }
 
+/* Recovery drops the epochs that start beyond the end: a slave whose machine forgot their bytes can
+ * open for writes where its log ends now, and both sides of the next handshake mean the same. */
+static void epochs_beyond_the_recovered_end_are_dropped(void **state)
+{
+    (void)state;
+    struct ha_epoch epoch;
+    world_prepare(&world, 12);
+    for (size_t i = 0; i < 2; i++) {
+        world.cluster.nodes[i].config.flush_type = FLUSH_ASYNC;
+        world.cluster.nodes[i].config.flush_interval_ms = 600000;
+    }
+    world_start(&world);
+    for (int life = 0; life < 3; life++) {
+        world_put_some(&world, 0, 10);
+        node_kill(world.master);
+        node_start(world.master);
+        assert_true(world_await(&world, world_in_sync, 40000));
+    }
+    world_put_some(&world, 0, 10);
+    assert_true(world_await(&world, world_in_step, 5000));
+    uint64_t last = world_last_epoch(world.slave);
+    node_kill(world.master);
+    node_power_off(world.slave, SIM_TORN_NONE);
+    world.slave->config.broker_id = 0;
+    world.slave->config.role = ROLE_ASYNC_MASTER;
+    node_start(world.slave);
+    world_run_ms(&world, 3000);
+    assert_int_equal(world_state(world.slave), TERN__WIRE__HA_STATE__HA_OPEN);
+    struct ha *ha = world.slave->broker->ha;
+    assert_true(epochs_last(ha->epochs, &epoch));
+    assert_true(epoch.number > last);
+    assert_int_equal(epoch.start, world_at(world.slave).whole);
+    world_end(&world);
+}
+
 /* A master's number is above any that a peer has shown, whatever its own disk
  * says. */
 static void number_is_above_any_seen_from_a_peer(void **state)
@@ -273,6 +341,31 @@ static void slave_has_an_epoch_before_its_first_byte(void **state)
     world_end(&world);
 }
 
+/* …also when it was away over the change: the rest of one epoch and the beginning of the next do
+ * not come together, and nothing of it makes a slave begin its session anew. */
+static void chunk_ends_where_its_epoch_ends(void **state)
+{
+    (void)state;
+    world_prepare(&world, 15);
+    world_start(&world);
+    node_kill(world.slave);
+    world_run_ms(&world, 3000); /* it is not waited for */
+    for (int life = 0; life < 3; life++) {
+        for (int i = 0; i < 5; i++)
+            (void)world_put(&world, 0);
+        node_kill(world.master);
+        node_start(world.master);
+        assert_true(world_await(&world, world_is_open, 1000));
+    }
+    node_start(world.slave);
+    assert_true(world_await(&world, slave_follows, 5000));
+    unsigned before = sim_log_count(&world.cluster.sim, "replica_has_no_source");
+    assert_true(world_await(&world, world_in_sync, 20000));
+    assert_int_equal(sim_log_count(&world.cluster.sim, "replica_has_no_source"), before);
+    world_check_equal(world.master, world.slave);
+    world_end(&world);
+}
+
 /* The same by chance: a slave that loses its power while epochs change knows
  * each byte's. */
 static void slaves_bytes_have_their_epochs_after_a_power_loss(void **state)
@@ -306,13 +399,16 @@ int main(void)
         cmocka_unit_test(nameserver_refuses_a_second_live_store_under_one_id),
         cmocka_unit_test(master_refuses_a_second_live_store_under_one_id),
         cmocka_unit_test(slave_at_another_address_is_the_same_member),
+        cmocka_unit_test(slave_that_moves_unnoticed_is_the_same_member),
         cmocka_unit_test(master_at_another_address_is_found_again),
         cmocka_unit_test(whole_set_at_other_addresses_opens),
         cmocka_unit_test(master_without_a_durable_epoch_takes_no_write),
         cmocka_unit_test(log_is_flushed_up_to_the_start_of_an_epoch),
         cmocka_unit_test(number_of_a_dropped_epoch_is_not_given_again),
+        cmocka_unit_test(epochs_beyond_the_recovered_end_are_dropped),
         cmocka_unit_test(number_is_above_any_seen_from_a_peer),
         cmocka_unit_test(slave_has_an_epoch_before_its_first_byte),
+        cmocka_unit_test(chunk_ends_where_its_epoch_ends),
         cmocka_unit_test(slaves_bytes_have_their_epochs_after_a_power_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
