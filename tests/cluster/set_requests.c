@@ -303,3 +303,20 @@ bool world_is_listed(struct world *world, const struct sim_node *node)
     world_answer_free(call);
     return listed;
 }
+
+size_t world_registered(struct world *world)
+{
+    Tern__Wire__ClusterInfoRequest body = TERN__WIRE__CLUSTER_INFO_REQUEST__INIT;
+    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    struct rpc_call *call;
+    size_t count = 0;
+    request.body_case = TERN__WIRE__REQUEST__BODY_CLUSTER_INFO;
+    request.cluster_info = &body;
+    assert_int_equal(ask_at(world, CLUSTER_NAMESRV_ADDR, "", &request, NULL, 0, PATIENCE_MS, &call),
+                     TERN_OK);
+    const Tern__Wire__ClusterInfoResponse *info = call->response->cluster_info;
+    for (size_t i = 0; i < info->n_brokers; i++)
+        count += info->brokers[i]->n_addresses;
+    world_answer_free(call);
+    return count;
+}

@@ -150,6 +150,8 @@ struct world_status world_status(struct world *world, struct sim_node *node);
 /* discard: a node whose store is given up, or NULL. */
 enum tern_code world_force_open(struct world *world, const struct sim_node *discard);
 enum tern_code world_rejoin(struct world *world, struct sim_node *node);
+/* Members of all sets that the nameserver knows. */
+size_t world_registered(struct world *world);
 /* Whether the nameserver's route of the topic names this node. */
 bool world_is_listed(struct world *world, const struct sim_node *node);
 

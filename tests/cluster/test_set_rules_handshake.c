@@ -105,6 +105,32 @@ static void equal_ends_of_different_epochs_are_no_common_point(void **state)
     world_end(&world);
 }
 
+/* …the lowest end also of an epoch that goes on at the slave where the master has lost it. */
+static void common_point_is_the_lowest_end_of_a_shared_epoch(void **state)
+{
+    (void)state;
+    struct tern_error err;
+    world_prepare(&world, 11);
+    world.master->config.flush_type = FLUSH_ASYNC;
+    world.master->config.flush_interval_ms = 600000;
+    world.master->config.recover_timeout_ms = 2000;
+    world_start(&world);
+    world_put_some(&world, 0, 20);
+    assert_int_equal(store_flush(world.master->broker->store, &err), TERN_OK);
+    world_put_some(&world, 0, 15);
+    assert_true(world_await(&world, world_in_step, 5000));
+    node_power_off(world.master, SIM_TORN_NONE);
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    write_on_and_meet(&world, 25);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    world_check_equal(world.master, world.slave);
+    assert_int_equal(sim_log_count(&world.cluster.sim, " log_cut "), 1);
+    assert_int_equal(world_queue_end(world.slave, 0), 45);
+    for (uint32_t i = 35; i < 60; i++)
+        assert_true(world_holds(&world, world.slave, i));
+    world_end(&world);
+}
+
 /* HA-14. The cut is durable: a crash right behind it, before anything new is
  * written, brings no old record back, wherever it falls. */
 static void what_was_cut_does_not_come_back(void **state)
@@ -319,6 +345,7 @@ static void slave_without_a_common_epoch_stands_apart(void **state)
     world_run_ms(&world, 3000);
     assert_true(sim_log_count(&world.cluster.sim, "replica_detached") > 0);
     assert_false(world_is_listed(&world, world.slave));
+    assert_int_equal(world_registered(&world), 1);
     assert_int_not_equal(world_pull(&world, world.slave, 0, 0, NO_VERSION).code, TERN_OK);
     for (int i = 0; i < 100; i++)
         assert_int_equal(world_put(&world, 0), TERN_SLAVE_NOT_AVAILABLE);
@@ -373,6 +400,8 @@ static void rejoin_starts_a_detached_slave_afresh(void **state)
     assert_int_equal(world_queue_end(world.slave, 1), 10);
     assert_int_equal(world_query(&world, world.master, WORLD_GROUP, 0, &offset, &version),
                      TERN_QUERY_NOT_FOUND);
+    assert_int_equal(world_query(&world, world.slave, WORLD_GROUP, 0, &offset, &version),
+                     TERN_PROGRESS_UNKNOWN);
     world_put_some(&world, 1, 5);
     world_run_ms(&world, 31000);
     assert_true(world_is_listed(&world, world.slave));
@@ -398,6 +427,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_beyond_the_common_point_are_saved_and_cut),
         cmocka_unit_test(equal_ends_of_different_epochs_are_no_common_point),
+        cmocka_unit_test(common_point_is_the_lowest_end_of_a_shared_epoch),
         cmocka_unit_test(what_was_cut_does_not_come_back),
         cmocka_unit_test(power_loss_at_any_moment_of_a_cut_is_mended),
         cmocka_unit_test(offsets_beyond_a_cut_are_lowered_at_both),

@@ -48,6 +48,8 @@ static void slave_away_longer_than_the_retention_begins_afresh(void **state)
         assert_true(store_expire_now(world.master->broker->store) > 1);
         node_start(world.slave);
         assert_true(world_await(&world, was_reset, 20000));
+        char why[256];
+        assert_false(ha_readable(world.slave->broker->ha, why, sizeof why));
         if (seed > 1) { /* and a crash on the way is mended */
             world_run_ms(&world, (int64_t)seed * 2);
             node_power_off(world.slave, (enum sim_torn)seed);
