@@ -247,6 +247,33 @@ static void log_is_flushed_before_a_member_leaves(void **state)
     }
 }
 
+/* …and writes consumers' progress: what was answered with the member's word is not the master's
+ * memory alone from then on. */
+static void progress_is_written_before_a_member_leaves(void **state)
+{
+    (void)state;
+    static const struct offset_version none = {0, 0};
+    struct offset_version version;
+    int64_t offset;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        prepare(seed, FLUSH_ASYNC, "1", 1);
+        world_start(&world);
+        world_put_some(&world, 0, 40);
+        assert_int_equal(world_commit(&world, world.master, WORLD_GROUP, 0, 10, none), TERN_OK);
+        world_run_ms(&world, 1000); /* a new queue of a group is written by itself */
+        assert_int_equal(world_commit(&world, world.master, WORLD_GROUP, 0, 30, none), TERN_OK);
+        node_kill(world.slave);
+        assert_true(world_await(&world, nobody_in_sync, 20000));
+        node_power_off(world.master, (enum sim_torn)(seed % 4));
+        node_start(world.master);
+        assert_true(world_await(&world, world_is_open, 1000));
+        assert_int_equal(world_query(&world, world.master, WORLD_GROUP, 0, &offset, &version),
+                         TERN_OK);
+        assert_int_equal(offset, 30);
+        world_end(&world);
+    }
+}
+
 /* The current set is kept by id and UUID; a new UUID takes the place under its
  * id only in sync. */
 static void new_uuid_replaces_the_old_one_once_in_sync(void **state)
@@ -301,8 +328,20 @@ static void slave_that_lacks_confirmed_bytes_is_not_in_the_set(void **state)
 
 /* ---- leaving ---- */
 
-/* A slave leaves when its link is down or silent; a hung one after
- * haMaxTimeSlaveNotCatchup. */
+/* A slave whose link is down leaves at once. */
+static void slave_without_link_leaves_at_once(void **state)
+{
+    (void)state;
+    prepare(16, FLUSH_SYNC, "1", 1);
+    world_start(&world);
+    world_put_some(&world, 0, 3);
+    node_kill(world.slave);
+    assert_true(world_await(&world, nobody_in_sync, 1000));
+    assert_int_equal(world_put(&world, 0), TERN_SLAVE_NOT_AVAILABLE);
+    world_end(&world);
+}
+
+/* A silent one leaves after haMaxTimeSlaveNotCatchup. */
 static void silent_slave_leaves_in_time(void **state)
 {
     (void)state;
@@ -459,8 +498,10 @@ int main(void)
         cmocka_unit_test(acknowledgements_count_once_membership_is_durable),
         cmocka_unit_test(nothing_is_confirmed_without_a_member_before_it_has_left),
         cmocka_unit_test(log_is_flushed_before_a_member_leaves),
+        cmocka_unit_test(progress_is_written_before_a_member_leaves),
         cmocka_unit_test(new_uuid_replaces_the_old_one_once_in_sync),
         cmocka_unit_test(slave_that_lacks_confirmed_bytes_is_not_in_the_set),
+        cmocka_unit_test(slave_without_link_leaves_at_once),
         cmocka_unit_test(silent_slave_leaves_in_time),
         cmocka_unit_test(refusing_slave_leaves_and_sends_go_on),
         cmocka_unit_test(sends_that_wait_are_answered_when_the_set_is_empty),

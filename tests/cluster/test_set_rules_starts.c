@@ -145,13 +145,42 @@ static void higher_epoch_goes_before_the_longer_log(void **state)
     uint32_t first = world.sent;
     world_put_some(&world, 0, 5); /* shorter, of a newer epoch */
     node_power_off(world.master, SIM_TORN_NONE);
+    node_kill(world.slave);
     node_start(world.second);
     node_start(world.master);
+    world_run_ms(&world, 1500); /* it hears of the longer log first */
+    node_start(world.slave);
     assert_true(world_await(&world, both_in_sync, 30000));
     for (uint32_t i = first; i < first + 5; i++)
         assert_true(world_holds(&world, world.master, i));
     assert_true(world_await(&world, world_in_step, 10000));
     world_check_equal(world.master, world.second);
+    /* The given up tail was never the master's, to be cut off again. */
+    assert_int_equal(world_files(world.master, "/store/diverged"), 0);
+    world_end(&world);
+}
+
+/* Members are known by id and UUID: an empty store in the place of the one that has the tail is not
+ * taken for it. */
+static void another_store_is_not_taken_for_a_member(void **state)
+{
+    (void)state;
+    prepare_forgetful(19, ROLE_SYNC_MASTER);
+    world_start(&world);
+    world_put_some(&world, 0, 10);
+    flush_master();
+    world_put_some(&world, 0, 20);
+    node_power_off(world.master, SIM_TORN_NONE);
+    node_stop(world.slave);
+    struct sim_node *twin = cluster_add_node(&world.cluster, "broker-a", 1);
+    node_start(twin);
+    node_start(world.master);
+    world_run_ms(&world, 20000);
+    check_unwritable(world.master);
+    node_stop(twin);
+    node_start(world.slave);
+    assert_true(world_await(&world, world_in_sync, 40000));
+    world_check_holds(&world, world.master, 30);
     world_end(&world);
 }
 
@@ -366,6 +395,7 @@ int main(void)
         cmocka_unit_test(master_waits_for_all_members),
         cmocka_unit_test(master_takes_the_tail_of_the_highest),
         cmocka_unit_test(higher_epoch_goes_before_the_longer_log),
+        cmocka_unit_test(another_store_is_not_taken_for_a_member),
         cmocka_unit_test(master_without_a_set_on_record_opens_at_once),
         cmocka_unit_test(master_waits_for_nobody_who_has_left),
         cmocka_unit_test(sync_master_stays_read_only_until_force_open),
