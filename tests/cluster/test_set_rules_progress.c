@@ -210,6 +210,31 @@ static void returning_master_does_not_take_progress_back(void **state)
     }
 }
 
+/* …and while both run: what was committed at either while nothing passed between them is at both
+ * afterwards, the higher offset. */
+static void progress_of_both_sides_is_merged(void **state)
+{
+    (void)state;
+    begin(12, ROLE_ASYNC_MASTER);
+    world_put_some(&world, 0, 50);
+    world_put_some(&world, 1, 50);
+    assert_true(world_await(&world, world_in_step, 5000));
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    world_run_ms(&world, 5000); /* the slave is alone */
+    struct sim_node *nodes[2] = {world.master, world.slave};
+    for (int32_t i = 0; i < 2; i++) {
+        assert_int_equal(world_commit(&world, nodes[i], WORLD_GROUP, i, 48, NO_VERSION), TERN_OK);
+        assert_int_equal(world_commit(&world, nodes[1 - i], WORLD_GROUP, i, 10, NO_VERSION),
+                         TERN_OK);
+    }
+    sim_net_heal_all(world.cluster.net);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    world_run_ms(&world, 2000);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(held_at(nodes[i % 2], i / 2).offset, 48);
+    world_end(&world);
+}
+
 /* The higher version goes before the higher offset: a reset that the slave has is not undone by a
  * commit of the version before, wherever that was made. */
 static void higher_version_goes_before_the_higher_offset(void **state)
@@ -330,6 +355,88 @@ static void returned_master_answers_queries_after_the_time_out(void **state)
     world_end(&world);
 }
 
+/* ---- a master that stood still ---- */
+
+/* As if the master's process had not run since then: its task is that late. */
+static void stand_still(int64_t since_ns)
+{
+    struct ha *ha = world.master->broker->ha;
+    atomic_store(&ha->ticked_ns, since_ns);
+}
+
+static bool is_sure(void *arg)
+{
+    return ha_decides_progress(((struct world *)arg)->master->broker->ha);
+}
+
+static int64_t now_ns(void)
+{
+    return clock_mono_ns(world.cluster.sim.env.clock);
+}
+
+/* Two slaves, 10 committed everywhere; cut off from their master both take it for dead, and promise
+ * 45 by one of them. Returns since when. */
+static int64_t promise_meanwhile(uint64_t seed)
+{
+    world_prepare(&world, seed);
+    world_add_second(&world);
+    world.master->config.role = ROLE_SYNC_MASTER;
+    world_start(&world);
+    world_put_some(&world, 0, 50);
+    commit(world.master, 10, NO_VERSION);
+    assert_true(world_await(&world, world_in_step, 5000));
+    int64_t since_ns = now_ns();
+    sim_net_cut(world.cluster.net, world.master->host, world.slave->host);
+    sim_net_cut(world.cluster.net, world.master->host, world.second->host);
+    world_run_ms(&world, 5000);
+    commit(world.slave, 45, NO_VERSION);
+    return since_ns;
+}
+
+/* A master that stood still while its slaves took it for dead does not say how far a group is, and
+ * grants no locks, until as many as were in the set have given what they promised: not because they
+ * have left the set since, and not by the word of one of two. */
+static void master_that_stood_still_asks_its_slaves_first(void **state)
+{
+    (void)state;
+    int64_t since_ns = promise_meanwhile(13);
+    stand_still(since_ns);
+    int64_t noticed_ns = now_ns();
+    assert_int_equal(held_at(world.master, 0).code, TERN_PROGRESS_UNKNOWN);
+    assert_false(world_lock(&world, world.master, "10.0.0.9@first", 0));
+    node_kill(world.slave);
+    node_kill(world.second);
+    sim_net_heal_all(world.cluster.net);
+    world_run_ms(&world, 1000);
+    assert_int_equal(world_insync(&world), 0);
+    assert_int_equal(held_at(world.master, 0).code, TERN_PROGRESS_UNKNOWN);
+    node_start(world.second);
+    world_run_ms(&world, 1500);
+    assert_int_equal(world_insync(&world), 1);
+    assert_int_equal(held_at(world.master, 0).code, TERN_PROGRESS_UNKNOWN);
+    assert_false(world_lock(&world, world.master, "10.0.0.9@first", 0));
+    node_start(world.slave);
+    assert_true(world_await(&world, is_sure, 5000));
+    assert_true(now_ns() - noticed_ns < ms_to_ns(4900)); /* it has not just given up */
+    assert_int_equal(held_at(world.master, 0).offset, 45);
+    assert_true(world_lock(&world, world.master, "10.0.0.9@first", 0));
+    world_end(&world);
+}
+
+/* …nor for ever: who has not come back by then is gone. */
+static void master_that_stood_still_does_not_wait_for_ever(void **state)
+{
+    (void)state;
+    int64_t since_ns = promise_meanwhile(14);
+    stand_still(since_ns);
+    assert_int_equal(held_at(world.master, 1).code, TERN_PROGRESS_UNKNOWN);
+    world_run_ms(&world, 4000);
+    assert_int_equal(held_at(world.master, 1).code, TERN_PROGRESS_UNKNOWN);
+    world_run_ms(&world, 2000);
+    assert_int_equal(held_at(world.master, 1).code, TERN_QUERY_NOT_FOUND);
+    world_end(&world);
+}
+
 /* ---- topics ---- */
 
 /* MD-05. Deleting a topic raises versions (a tombstone): after re-creation the slave has the new
@@ -428,12 +535,15 @@ int main(void)
         cmocka_unit_test(resets_only_on_a_writable_master),
         cmocka_unit_test(resets_of_later_epochs_are_higher),
         cmocka_unit_test(returning_master_does_not_take_progress_back),
+        cmocka_unit_test(progress_of_both_sides_is_merged),
         cmocka_unit_test(higher_version_goes_before_the_higher_offset),
         cmocka_unit_test(answered_commits_survive_the_master),
         cmocka_unit_test(commit_that_the_set_lacks_is_not_promised),
         cmocka_unit_test(slave_never_says_that_there_is_no_progress),
         cmocka_unit_test(returned_master_answers_queries_after_merging),
         cmocka_unit_test(returned_master_answers_queries_after_the_time_out),
+        cmocka_unit_test(master_that_stood_still_asks_its_slaves_first),
+        cmocka_unit_test(master_that_stood_still_does_not_wait_for_ever),
         cmocka_unit_test(deleted_topic_leaves_nothing_behind),
         cmocka_unit_test(slaves_tables_are_replaced_as_a_whole),
         cmocka_unit_test(slave_started_alone_has_the_tables),

@@ -91,6 +91,26 @@ static void slave_grants_nothing_while_the_master_is_listed(void **state)
     world_end(&world);
 }
 
+/* …nor while it copies from it, though no nameserver lists it any more. */
+static void slave_grants_nothing_while_it_follows(void **state)
+{
+    (void)state;
+    begin(7);
+    assert_true(world_lock(&world, world.master, FIRST, 0));
+    world_run_ms(&world, 1000);
+    cut(CLUSTER_NAMESRV_HOST, world.master->host);
+    for (int i = 0; i < 20; i++) {
+        world_run_ms(&world, 15000);
+        assert_true(world_lock(&world, world.master, FIRST, 0));
+        assert_true(world_lock(&world, world.master, FIRST, 1));
+        assert_false(world_lock(&world, world.slave, OTHER, 0));
+        assert_false(world_lock(&world, world.slave, OTHER, 1));
+        assert_false(world_lock(&world, world.slave, OTHER, 2)); /* that nobody holds */
+    }
+    assert_false(world_is_listed(&world, world.master));
+    world_end(&world);
+}
+
 /* …and not when it reaches no nameserver at all: it may be the one that is cut off. */
 static void slave_grants_nothing_without_a_nameserver(void **state)
 {
@@ -447,6 +467,7 @@ int main(void)
         cmocka_unit_test(slave_renews_known_owners_only),
         cmocka_unit_test(slave_grants_when_the_masters_leases_have_run_out),
         cmocka_unit_test(slave_grants_nothing_while_the_master_is_listed),
+        cmocka_unit_test(slave_grants_nothing_while_it_follows),
         cmocka_unit_test(slave_grants_nothing_without_a_nameserver),
         cmocka_unit_test(returned_master_knows_the_slaves_locks),
         cmocka_unit_test(returned_master_alone_grants_a_lease_later),
