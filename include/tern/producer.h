@@ -53,8 +53,9 @@ TERN_API enum tern_code
 tern_producer_options_max_message_bytes(struct tern_producer_options *options, int64_t size_bytes);
 /*
  * Asynchronous sends under way (frames) before TERN_LIMIT; 1…65,535, default 2048. All requests of
- * this process to one broker share a connection that carries 4088; with more, sends that were
- * accepted may find no room there, and their callbacks get TERN_LIMIT.
+ * this process to one broker share a connection that carries 4088: a send that finds no room there
+ * is refused with TERN_LIMIT as well. Only one that had to wait, for its route or for its turn in a
+ * named queue, hears of it by its callback.
  */
 TERN_API enum tern_code tern_producer_options_max_in_flight(struct tern_producer_options *options,
                                                             int frames);

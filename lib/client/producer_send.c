@@ -332,7 +332,14 @@ enum tern_code send_submit(struct send *send, struct send_broker *named_broker,
             return error_set(err, code, "queue order: %s", tern_code_text(code));
         }
     }
-    if (first)
-        go(send);
+    if (!first || advance(send))
+        return TERN_OK;
+    /* Nothing went out, and the caller is still there: it hears what a callback would tell. */
+    if (send->code == TERN_LIMIT && !send->lane) {
+        error_set(err, TERN_LIMIT, "%s", send->err.text);
+        send_release(send);
+        return TERN_LIMIT;
+    }
+    go(end_one(send));
     return TERN_OK;
 }

@@ -64,6 +64,45 @@ static void default_limit_leaves_room_on_the_connection(void **state)
     client_world_destroy(world);
 }
 
+/* Above what a connection carries: refused in the call, as above the limit. */
+static void send_without_room_on_the_connection_is_not_accepted(void **state)
+{
+    enum { TRIED = 5000, CARRIED = 4088 };
+    (void)state;
+    struct client_world *world = client_world_create(1, 1);
+    struct tern_producer_options *options = client_world_options(world);
+    assert_int_equal(tern_producer_options_max_in_flight(options, 65535), TERN_OK);
+    struct tern_producer *producer = client_world_producer(world, options);
+    struct outcome *outcomes = calloc(TRIED, sizeof *outcomes);
+    struct tern_message *m = message("T", "x");
+    struct tern_error err;
+    assert_non_null(outcomes);
+    assert_int_equal(send_one(producer, "T", "x", NULL, NULL), TERN_OK);
+    world->brokers[0].hold = true;
+    int accepted = 0;
+    while (accepted < TRIED && send_async(producer, "x", NULL, &outcomes[accepted]) == TERN_OK)
+        accepted++;
+    assert_in_range(accepted, CARRIED - 8, CARRIED); /* a heartbeat or a poll may be under way */
+    assert_int_equal(outcomes[accepted].calls, 0);
+    assert_int_equal(tern_producer_send_oneway(producer, m, &err), TERN_LIMIT);
+    assert_non_null(strstr(err.text, "no room"));
+    world->brokers[0].hold = false;
+    while (fake_broker_release(&world->brokers[0]))
+        ;
+    client_world_run_ms(world, 100);
+    for (int i = 0; i < accepted; i++) {
+        assert_int_equal(outcomes[i].calls, 1);
+        assert_int_equal(outcomes[i].code, TERN_OK);
+    }
+    assert_int_equal(send_async(producer, "x", NULL, &outcomes[accepted]), TERN_OK);
+    client_world_run_ms(world, 100);
+    assert_int_equal(outcomes[accepted].calls, 1);
+    tern_message_unref(m);
+    tern_producer_destroy(producer);
+    free(outcomes);
+    client_world_destroy(world);
+}
+
 static void oneway_is_sent_once_whatever_the_answer(void **state)
 {
     (void)state;
@@ -233,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(asynchronous_sends_are_limited),
         cmocka_unit_test(default_limit_leaves_room_on_the_connection),
+        cmocka_unit_test(send_without_room_on_the_connection_is_not_accepted),
         cmocka_unit_test(oneway_is_sent_once_whatever_the_answer),
         cmocka_unit_test(shutdown_waits_for_sends_under_way),
         cmocka_unit_test(calls_in_the_wrong_state_name_it),
