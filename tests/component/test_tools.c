@@ -141,6 +141,25 @@ static void bench_ends_with_the_same_classes(void **state)
                           "--count", "1", "--drain", "0.1"); /* verify tries for so long */
 }
 
+/* More than one connection carries: what finds no room waits, and every message is sent once. */
+static void bench_keeps_as_many_frames_under_way_as_there_is_room_for(void **state)
+{
+    static const char *const args[] = {"produce", "-n",      NULL,          "-t",     "Full",
+                                       "--mode",  "async",   "--in-flight", "4096",   "--producers",
+                                       "2",       "--count", "30000",       "--size", "8",
+                                       "--json",  NULL};
+    const char *own[sizeof args / sizeof args[0]];
+    struct tool tool;
+    (void)state;
+    memcpy(own, args, sizeof args);
+    own[2] = cluster.namesrv_list;
+    tool_run(&tool, "mqbench", own, NULL, 0);
+    if (tool.status != 0 || !strstr(tool.out, "\"messages\":30000") ||
+        !strstr(tool.out, "\"errors\":0"))
+        fail_msg("status %d: %s%s", tool.status, tool.out, tool.err);
+    tool_free(&tool);
+}
+
 static void help_and_version_end_with_0_on_stdout(void **state)
 {
     static const char *const programs[] = {"mqadmin", "mqbroker", "mqnamesrv", "mqbench"};
@@ -321,6 +340,7 @@ int main(void)
         cmocka_unit_test(nobody_reached_ends_with_3),
         cmocka_unit_test(member_that_reaches_nobody_ends_with_3),
         cmocka_unit_test(bench_ends_with_the_same_classes),
+        cmocka_unit_test(bench_keeps_as_many_frames_under_way_as_there_is_room_for),
         cmocka_unit_test(help_and_version_end_with_0_on_stdout),
         cmocka_unit_test(message_is_found_by_id_by_key_by_unique_id_and_by_offset),
         cmocka_unit_test(wiped_write_permission_stops_senders_until_it_is_restored),

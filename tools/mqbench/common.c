@@ -10,6 +10,8 @@
 #include "client/admin.h"
 #include "tools/mqbench/bench.h"
 
+enum { IN_FLIGHT_EASY = 1024 }; /* half of what a producer allows by default */
+
 int64_t bench_now_ns(void)
 {
     struct timespec t;
@@ -158,6 +160,8 @@ struct tern_producer *bench_producer(const struct bench_options *options, const 
         code = tern_producer_options_max_message_bytes(o, 64 << 20);
     if (code == TERN_OK)
         code = tern_producer_options_compression(o, options->compression, 5);
+    if (code == TERN_OK && options->in_flight > IN_FLIGHT_EASY) /* a callback launches the next */
+        code = tern_producer_options_max_in_flight(o, (int)(2 * options->in_flight));
     if (code == TERN_OK)
         code = tern_producer_create(o, &producer, &err);
     if (code == TERN_OK && (code = tern_producer_start(producer, &err)) != TERN_OK) {

@@ -1,7 +1,8 @@
 /*
  * Sending: each producer has its own thread. Synchronous sends wait in it; asynchronous ones (and
  * batches) keep in_flight frames under way: each callback launches the next, so no thread is woken
- * in between.
+ * in between. A frame that finds no room on its broker's connection rests, and is launched again by
+ * the thread, since callbacks must not wait.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -28,7 +29,7 @@ struct sender {
     struct run *run;
     struct tern_producer *producer;
     pthread_t thread;
-    sem_t landed; /* a flight has ended */
+    sem_t landed; /* a flight has ended, or rests */
     uint8_t *body;
 };
 
@@ -37,6 +38,8 @@ struct flight {
     struct sender *sender;
     int64_t sent_ns;
     size_t count;
+    bool has_share;       /* of the messages to send, from before a rest */
+    _Atomic bool resting; /* the thread's to launch */
 };
 
 static void note_error(struct run *run, enum tern_code code, const struct tern_error *err,
@@ -99,6 +102,13 @@ static void send_sync(struct sender *sender)
 
 static void launch(struct flight *flight);
 
+static void rest(struct flight *flight)
+{
+    flight->has_share = true;
+    atomic_store(&flight->resting, true);
+    sem_post(&flight->sender->landed);
+}
+
 static void on_sent(void *arg, enum tern_code code, const struct tern_send_result *result,
                     const struct tern_error *err)
 {
@@ -106,6 +116,10 @@ static void on_sent(void *arg, enum tern_code code, const struct tern_send_resul
     struct run *run = flight->sender->run;
     (void)result;
     int64_t now = bench_now_ns();
+    if (code == TERN_LIMIT) { /* it waited for the route, and then there was no room */
+        rest(flight);
+        return;
+    }
     histogram_add(run->latency_ns, now - flight->sent_ns);
     if (code == TERN_OK) {
         bench_pulse(&run->pulse, now);
@@ -116,6 +130,12 @@ static void on_sent(void *arg, enum tern_code code, const struct tern_send_resul
     launch(flight);
 }
 
+static bool goes_on(const struct flight *flight)
+{
+    struct run *run = flight->sender->run;
+    return (flight->has_share && !atomic_load(&run->stop)) || take_share(run, flight->count);
+}
+
 /* Sends the flight's next frame, or lands it. @thread sender, or the client's transport */
 static void launch(struct flight *flight)
 {
@@ -123,10 +143,11 @@ static void launch(struct flight *flight)
     struct run *run = sender->run;
     struct tern_message *messages[1024];
     struct tern_error err = {.text = ""};
-    enum tern_code code = TERN_LIMIT;
+    enum tern_code code = TERN_STATE;
 
-    while (code != TERN_OK && take_share(run, flight->count)) {
+    while (code != TERN_OK && goes_on(flight)) {
         size_t made = 0;
+        flight->has_share = false;
         while (made < flight->count && (messages[made] = make_message(sender)))
             made++;
         flight->sent_ns = bench_now_ns();
@@ -135,11 +156,29 @@ static void launch(struct flight *flight)
                                                                NULL, on_sent, flight, &err);
         for (size_t i = 0; i < made; i++)
             tern_message_unref(messages[i]);
+        if (code == TERN_LIMIT) {
+            rest(flight);
+            return;
+        }
         if (code != TERN_OK)
             note_error(run, code, &err, flight->count);
     }
     if (code != TERN_OK)
         sem_post(&sender->landed);
+}
+
+/* Launches one that rests, after a moment; false: none does. */
+static bool launch_rested(struct flight *flights, int64_t count)
+{
+    const struct timespec pause = {.tv_nsec = 200000};
+    for (int64_t i = 0; i < count; i++) {
+        if (!atomic_exchange(&flights[i].resting, false))
+            continue;
+        nanosleep(&pause, NULL);
+        launch(&flights[i]);
+        return true;
+    }
+    return false;
 }
 
 static void send_async(struct sender *sender)
@@ -155,9 +194,11 @@ static void send_async(struct sender *sender)
         flights[i].count = o->mode == MODE_BATCH ? (size_t)o->batch : 1;
         launch(&flights[i]);
     }
-    for (int64_t i = 0; i < o->in_flight; i++)
+    for (int64_t landed = 0; landed < o->in_flight;) {
         while (sem_wait(&sender->landed) != 0)
             continue;
+        landed += !launch_rested(flights, o->in_flight); /* each rest was posted, too */
+    }
     free(flights);
 }
 
