@@ -129,7 +129,8 @@ static void lose_promises(struct fault_broker *broker)
     for (int i = 0; i < QUEUES; i++) {
         struct promise *promise = &set->promises[i];
         promise->power_lost |= 1u << broker->index;
-        promise->weak |= set->role == ROLE_ASYNC_MASTER || count_bits(promise->power_lost) > 1;
+        promise->weak |= set->role == ROLE_ASYNC_MASTER || count_bits(promise->power_lost) > 1 ||
+                         !(set->members & ~promise->power_lost); /* a single broker */
     }
 }
 
