@@ -5,13 +5,10 @@
  *                               └─ none is: the next call gets it
  *   call (acknowledged n) ─► events up to n are forgotten, later ones are sent (again)
  *
- * Overflow: the queue is emptied and one number stands for "resync"; it is sent, as an event
- * without a body, until it is acknowledged like any other. The same happens when a client comes
- * with a session of another broker process or after its queue was forgotten.
+ * What waits for a client is an event_queue (event_queue.c). A client that comes with a session of
+ * another broker process, or after its queue was forgotten, is told to read everything anew.
  *
- * Invariants: numbers of a client's queue rise; `sent` is the highest that was put into an answer;
- * a parked call has nothing pending; a client has at most one parked call. An event equal to one
- * that waits unsent is not queued twice.
+ * Invariants: a parked call has nothing pending; a client has at most one parked call.
  *
  * Timeouts hang in a wheel of TICK_MS slots; the longest wait is shorter than its circumference.
  *
@@ -47,12 +44,7 @@ enum {
 _Static_assert(SUSPEND_MAX_MS < (WHEEL_SLOTS - 2) * TICK_MS, "a wait must fit into the wheel");
 
 struct event_client {
-    struct event *events;              /* oldest first */
-    uint32_t event_count, reply_count; /* replies are counted in both */
-    uint64_t next_number;              /* from 1 */
-    uint64_t sent;
-    uint64_t resync; /* its number, 0: none */
-    bool greeted;    /* an answer with our session was prepared from this queue */
+    struct event_queue queue;
     int64_t seen_ns;
     struct event_client *age_prev, *age_next; /* all, by seen_ns */
     /* a parked call */
@@ -88,45 +80,6 @@ struct events {
 
 /* ---- answers ---- */
 
-static bool put_resync(struct event_client *client, struct rpc_request *request,
-                       struct event_answer *answer)
-{
-    answer->body.resync = true;
-    return event_put(request, answer, NULL, client->resync);
-}
-
-/*
- * Fills in what is pending, in the order of the numbers, at most EVENTS_PER_ANSWER; the rest comes
- * with the next call. *last: the highest number put in. false: no memory. @locks
- * holds:BROKER_EVENTS
- */
-static bool put_pending(struct event_client *client, struct rpc_request *request,
-                        struct event_answer *answer, uint64_t *last)
-{
-    size_t most = client->event_count + (client->resync != 0);
-    if (!most)
-        return true;
-    if (most > EVENTS_PER_ANSWER)
-        most = EVENTS_PER_ANSWER;
-    answer->body.events = rpc_request_alloc(request, most * sizeof(Tern__Wire__Event *));
-    if (!answer->body.events)
-        return false;
-    bool resync = client->resync != 0; /* still to be put in */
-    for (const struct event *e = client->events; e && answer->body.n_events < most;) {
-        bool first = resync && client->resync < e->number;
-        if (first ? !put_resync(client, request, answer)
-                  : !event_put(request, answer, e, e->number))
-            return false;
-        *last = first ? client->resync : e->number;
-        resync = resync && !first;
-        e = first ? e : e->next;
-    }
-    if (!resync || answer->body.n_events == most)
-        return true;
-    *last = client->resync;
-    return put_resync(client, request, answer);
-}
-
 /*
  * Prepares the answer with all that is pending and leaves it in request->user; NULL there: no
  * memory. client NULL: an answer with nothing. @locks holds:BROKER_EVENTS
@@ -142,13 +95,10 @@ static void prepare(struct events *events, struct event_client *client, struct r
     answer->response.body_case = TERN__WIRE__RESPONSE__BODY_WAIT_EVENTS;
     answer->response.wait_events = &answer->body;
     answer->body.session = events->session;
-    uint64_t last = client ? client->sent : 0;
-    if (client && !put_pending(client, request, answer, &last))
+    if (client && !event_queue_put(&client->queue, request, answer))
         return;
-    if (client) {
-        client->sent = last;
-        client->greeted = true;
-    }
+    if (client)
+        client->queue.greeted = true;
     request->user = answer;
 }
 
@@ -188,7 +138,7 @@ static struct event_client *want_client(struct events *events, const char *id)
     if (!client)
         return NULL;
     memcpy(client->id, id, len + 1);
-    client->next_number = 1;
+    client->queue.next_number = 1;
     HASH_ADD_KEYPTR(hh, events->clients, client->id, (unsigned)len, client);
     if (!client->hh.tbl) {
         free(client);
@@ -199,47 +149,12 @@ static struct event_client *want_client(struct events *events, const char *id)
     return client;
 }
 
-static void drop_events(struct event_client *client, uint64_t up_to)
-{
-    while (client->events && client->events->number <= up_to) {
-        struct event *event = client->events;
-        client->events = event->next;
-        client->event_count--;
-        client->reply_count -= event->kind == EVENT_REPLY;
-        free(event);
-    }
-}
-
-/* What a resync makes up for; it does not bring a reply back. */
-static void drop_all_but_replies(struct event_client *client)
-{
-    struct event **at = &client->events;
-    while (*at) {
-        struct event *event = *at;
-        if (event->kind == EVENT_REPLY) {
-            at = &event->next;
-            continue;
-        }
-        *at = event->next;
-        client->event_count--;
-        free(event);
-    }
-}
-
 static void client_free(struct events *events, struct event_client *client)
 {
-    drop_events(client, UINT64_MAX);
+    event_queue_drop(&client->queue, UINT64_MAX);
     DL_DELETE2(events->oldest, client, age_prev, age_next);
     HASH_DELETE(hh, events->clients, client);
     free(client);
-}
-
-/* Everything queued but replies gives way to one number that means: read everything anew. */
-static void set_resync(struct event_client *client)
-{
-    drop_all_but_replies(client);
-    if (client->resync <= client->sent) /* none waits unsent */
-        client->resync = client->next_number++;
 }
 
 /* ---- parking; @locks holds:BROKER_EVENTS ---- */
@@ -302,28 +217,6 @@ static void unpark(struct events *events, struct event_client *client, struct rp
 
 /* ---- the call ---- */
 
-/* What the client says it has seen. @locks holds:BROKER_EVENTS */
-static void acknowledge(struct events *events, struct event_client *client,
-                        const Tern__Wire__WaitEventsRequest *wait)
-{
-    if (wait->session != events->session) {
-        if (wait->session != 0) /* of another process of this broker: what it posted is lost */
-            set_resync(client);
-        return;
-    }
-    if (!client->greeted || wait->acknowledged >= client->next_number) {
-        /* it knows our session from a queue that was forgotten since */
-        if (client->next_number <= wait->acknowledged)
-            client->next_number = wait->acknowledged + 1;
-        client->sent = client->resync = 0;
-        set_resync(client);
-        return;
-    }
-    drop_events(client, wait->acknowledged);
-    if (client->resync <= wait->acknowledged)
-        client->resync = 0;
-}
-
 /* Until when the call may be parked; not beyond what its sender waits. */
 static int64_t park_deadline(const struct rpc_request *request)
 {
@@ -342,13 +235,17 @@ static void wait_locked(struct events *events, const char *client_id, struct rpc
 {
     int64_t now_ns = clock_mono_ns(events->env.clock);
     int64_t deadline_ns = park_deadline(request);
+    const Tern__Wire__WaitEventsRequest *wait = request->header->wait_events;
     struct event_client *client = want_client(events, client_id);
     if (client) {
         if (client->parked)
             unpark(events, client, answers);
         touch(events, client, now_ns);
-        acknowledge(events, client, request->header->wait_events);
-        if (!client->events && !client->resync && deadline_ns > now_ns &&
+        /* session 0: it has not met anybody, and has missed nothing */
+        if (wait->session != 0)
+            event_queue_acknowledge(&client->queue, wait->session == events->session,
+                                    wait->acknowledged);
+        if (!client->queue.count && !client->queue.resync && deadline_ns > now_ns &&
             park(events, client, request, deadline_ns))
             return;
     }
@@ -385,66 +282,15 @@ void events_wait(struct events *events, struct rpc_request *request)
 
 /* ---- posting ---- */
 
-static struct event *make_event(enum event_kind kind, const char *group, const char *second)
-{
-    size_t group_size = strlen(group) + 1;
-    size_t second_size = second ? strlen(second) + 1 : 0;
-    struct event *event = malloc(sizeof *event + group_size + second_size);
-    if (!event)
-        return NULL;
-    *event = (struct event){.kind = kind, .second = second ? event->group + group_size : NULL};
-    memcpy(event->group, group, group_size);
-    if (second)
-        memcpy(event->group + group_size, second, second_size);
-    return event;
-}
-
-/* Whether one that says the same waits unsent. */
-static bool waits_already(const struct event_client *client, const struct event *event)
-{
-    if (event->kind == EVENT_REPLY)
-        return false;
-    if (client->resync > client->sent)
-        return true;
-    for (const struct event *e = client->events; e; e = e->next)
-        if (e->number > client->sent && e->kind == event->kind && e->half_off == event->half_off &&
-            !strcmp(e->group, event->group) && (!e->second || !strcmp(e->second, event->second)))
-            return true;
-    return false;
-}
-
-/* Events that a resync can stand for. */
-static uint32_t other_events(const struct event_client *client)
-{
-    return client->event_count - client->reply_count;
-}
-
-/* Takes the event; NULL: there was no memory for it. @locks holds:BROKER_EVENTS */
-static void enqueue(struct event_client *client, struct event *event)
-{
-    if (event && waits_already(client, event)) {
-        free(event);
-    } else if (!event ||
-               (event->kind != EVENT_REPLY && other_events(client) >= EVENTS_PER_CLIENT)) {
-        free(event);
-        set_resync(client);
-    } else {
-        event->number = client->next_number++;
-        LL_APPEND(client->events, event);
-        client->event_count++;
-        client->reply_count += event->kind == EVENT_REPLY;
-    }
-}
-
 static void post(struct events *events, const char *client_id, enum event_kind kind,
                  const char *group, const char *topic)
 {
     struct rpc_request *answers = NULL;
-    struct event *event = make_event(kind, group, topic);
+    struct event *event = event_make(kind, group, topic);
     lock_acquire(&events->lock);
     struct event_client *client = want_client(events, client_id);
     if (client) {
-        enqueue(client, event);
+        event_queue_add(&client->queue, event);
         if (client->parked)
             unpark(events, client, &answers);
     }
@@ -471,10 +317,11 @@ void events_post_offset_reset(struct events *events, const char *client_id, cons
 static enum tern_code takes_checks(struct events *events, const struct event_client *client)
 {
     if (!client || (!client->parked &&
-                    (!client->greeted ||
+                    (!client->queue.greeted ||
                      clock_mono_ns(events->env.clock) - client->seen_ns >= ms_to_ns(LISTENS_MS))))
         return TERN_NOT_FOUND;
-    bool full = other_events(client) >= EVENT_CHECKS_PER_CLIENT || client->resync > client->sent;
+    bool full = event_queue_others(&client->queue) >= EVENT_CHECKS_PER_CLIENT ||
+                client->queue.resync > client->queue.sent;
     return full ? TERN_LIMIT : TERN_OK;
 }
 
@@ -483,7 +330,7 @@ enum tern_code events_post_check_transaction(struct events *events, const char *
 {
     struct rpc_request *answers = NULL;
     struct event_client *client;
-    struct event *event = make_event(EVENT_CHECK_TRANSACTION, check->group, check->message_id);
+    struct event *event = event_make(EVENT_CHECK_TRANSACTION, check->group, check->message_id);
     if (!event)
         return TERN_NO_MEMORY;
     event->half_off = check->half_off;
@@ -493,7 +340,7 @@ enum tern_code events_post_check_transaction(struct events *events, const char *
     HASH_FIND_STR(events->clients, client_id, client);
     enum tern_code code = takes_checks(events, client);
     if (code == TERN_OK) {
-        enqueue(client, event);
+        event_queue_add(&client->queue, event);
         if (client->parked)
             unpark(events, client, &answers);
     }
@@ -512,20 +359,20 @@ static struct event_client *replied_client(struct events *events, const char *cl
     HASH_FIND_STR(events->clients, client_id, client);
     if (!client && HASH_COUNT(events->clients) < EVENT_CLIENTS_MAX / 2)
         client = want_client(events, client_id);
-    return client && client->reply_count < EVENT_REPLIES_PER_CLIENT ? client : NULL;
+    return client && client->queue.replies < EVENT_REPLIES_PER_CLIENT ? client : NULL;
 }
 
 void events_post_reply(struct events *events, const char *client_id, const char *correlation_id,
                        int64_t phys_off)
 {
     struct rpc_request *answers = NULL;
-    struct event *event = make_event(EVENT_REPLY, correlation_id, NULL);
+    struct event *event = event_make(EVENT_REPLY, correlation_id, NULL);
     if (event)
         event->phys_off = phys_off;
     lock_acquire(&events->lock);
     struct event_client *client = event ? replied_client(events, client_id) : NULL;
     if (client) {
-        enqueue(client, event);
+        event_queue_add(&client->queue, event);
         if (client->parked)
             unpark(events, client, &answers);
     }
