@@ -76,6 +76,7 @@ static void look_at(struct fault_broker *broker)
             continue;
         if (number->phys_off < at.min) {
             number->lossy |= fault_is_master(broker); /* expired */
+            number->held |= bit; /* as long as it was to be; a power loss asks for it no more */
             continue;
         }
         if (number->phys_off >= at.whole)
