@@ -328,6 +328,23 @@ static void all_members_have_the_progress_that_is_seen(void **state)
     assert_int_equal(insync_progress_seen(&in), 7);
 }
 
+static void progress_waits_for_a_member_from_when_it_is_written_down(void **state)
+{
+    (void)state;
+    struct insync_set set = set_of(1, 1);
+    begin(1, 0, &set);
+    own(10);
+    heard(1, 10);
+    insync_progress(&in, 1, member(1, 1).uuid, 7);
+    heard(2, 10);
+    insync_progress(&in, 2, member(2, 2).uuid, 4);
+    assert_int_equal(insync_progress_seen(&in), 7);
+    assert_int_equal(next(), INSYNC_JOIN);
+    assert_int_equal(insync_progress_seen(&in), 4); /* the file may name it already */
+    insync_saved(&in, true);
+    assert_int_equal(insync_progress_seen(&in), 4);
+}
+
 /* ---- a failed save ---- */
 
 static void after_a_failed_save_either_set_may_be_found(void **state)
@@ -374,6 +391,7 @@ int main(void)
         cmocka_unit_test(k_members_and_the_master_have_what_is_confirmed),
         cmocka_unit_test(below_the_least_number_confirmed_stands_still),
         cmocka_unit_test(all_members_have_the_progress_that_is_seen),
+        cmocka_unit_test(progress_waits_for_a_member_from_when_it_is_written_down),
         cmocka_unit_test(after_a_failed_save_either_set_may_be_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

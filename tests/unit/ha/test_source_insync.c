@@ -298,6 +298,24 @@ static void with_sync_flush_a_report_acknowledges_what_was_flushed(void **state)
     fake_ask_free(ask);
 }
 
+static void with_sync_flush_the_masters_own_disk_counts_too(void **state)
+{
+    (void)state;
+    w.ha.sync_flush = true;
+    s.flushed = WORLD_END;
+    struct fake_ask *ask = join();
+    world_append(&w, 30);
+    slave_take(&w, &s, ask);
+    ask = slave_fetch(&w, &s);
+    s.flushed = s.appended; /* its disk is the faster one */
+    expect_code(slave_report(&w, &s, 0, false), TERN_OK);
+    assert_int_equal(w.confirmed, WORLD_END);
+    world_flush(&w);
+    assert_int_equal(w.confirmed, WORLD_END + 30);
+    source_close(w.source);
+    fake_ask_free(ask);
+}
+
 static void a_parked_slave_learns_soon_of_a_confirmed_end(void **state)
 {
     (void)state;
@@ -530,6 +548,7 @@ int main(void)
         T(a_silent_slave_leaves_in_time_and_comes_back),
         T(any_failed_call_is_made_up_for),
         T(with_sync_flush_a_report_acknowledges_what_was_flushed),
+        T(with_sync_flush_the_masters_own_disk_counts_too),
         T(a_parked_slave_learns_soon_of_a_confirmed_end),
         T(slave_of_a_written_set_may_show_all_it_has),
         T(a_parked_slave_learns_of_what_others_have_confirmed),
