@@ -88,6 +88,9 @@ static void master_waits_for_all_members(void **state)
         world_run_ms(&world, 20000);
         check_unwritable(world.master);
         assert_int_equal(world_status(&world, world.master).awaited, 1);
+        struct world_pull pull = world_pull(&world, world.master, 0, 30, NO_VERSION);
+        assert_int_equal(pull.code, TERN_PULL_NOT_FOUND); /* its end is nobody's yet */
+        assert_int_equal(pull.next, 30);
         node_start(world.slave);
         assert_true(world_await(&world, world_in_sync, 10000));
         world_check_holds(&world, world.master, 30);

@@ -154,6 +154,21 @@ static void a_restart_ends_all_and_begins_below(void **state)
     assert_int_equal(world->waits[1].code, TERN_OK);
 }
 
+/* What counts may fall: progress that a slave promised alone waits for its master from then on. */
+static void a_position_that_is_set_may_fall(void **state)
+{
+    struct world *world = *state;
+    ack_wait_set(world->acks, INT64_MAX, TERN_OK);
+    add(world, 0, 5, 5000);
+    assert_int_equal(world->waits[0].code, TERN_OK);
+    ack_wait_set(world->acks, 3, TERN_OK);
+    add(world, 1, 5, 5000);
+    assert_int_equal(world->waits[1].code, NOT_YET);
+    ack_wait_advance(world->acks, 2, TERN_OK);
+    ack_wait_set(world->acks, 5, TERN_OK);
+    assert_int_equal(world->waits[1].code, TERN_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +179,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_store_ends_all_and_those_to_come, setup, teardown),
         cmocka_unit_test_setup_teardown(drain_waits_for_the_last_one, setup, teardown),
         cmocka_unit_test_setup_teardown(a_restart_ends_all_and_begins_below, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_position_that_is_set_may_fall, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,6 +166,26 @@ static void a_forgotten_slave_that_is_listed_again_is_waited_for(void **state)
     assert_int_equal(world.takes, 1);
 }
 
+/* The one that listed it may be the one that is silent now. */
+static void a_list_of_fewer_nameservers_unlists_nobody(void **state)
+{
+    (void)state;
+    empty();
+    begin();
+    step();
+    struct ha_seen_member slaves[2] = {listed(1), listed(2)};
+    opening_members(world.opening, slaves, 2, 2);
+    step();
+    opening_members(world.opening, slaves, 1, 1);
+    step();
+    struct ha_member first = slave(1, 3, 33, 900);
+    hear(&first);
+    assert_int_equal(world.takes, 0);
+    opening_members(world.opening, slaves, 1, 2);
+    step();
+    assert_int_equal(world.takes, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +198,7 @@ int main(void)
         TEST(a_listed_slave_that_never_answers_is_given_up_by_force),
         TEST(an_empty_async_master_waits_for_a_listed_slave),
         TEST(a_forgotten_slave_that_is_listed_again_is_waited_for),
+        TEST(a_list_of_fewer_nameservers_unlists_nobody),
     };
     return cmocka_run_group_tests_name("ha opening empty", tests, NULL, NULL);
 }
