@@ -167,8 +167,10 @@ void tx_table_set(struct tx_table *table, struct tx_entry *entry, enum tx_state 
     table->of[state]++;
     bool opens = !is_open(entry);
     entry->state = (uint8_t)state;
-    if (opens && is_open(entry))
+    if (opens && is_open(entry)) {
+        entry->check_ns++; /* items of before it was decided stay stale */
         tx_due_push(&table->due, entry->check_ns, entry->half_off);
+    }
 }
 
 void tx_table_ask_at(struct tx_table *table, struct tx_entry *entry, int64_t check_ns)

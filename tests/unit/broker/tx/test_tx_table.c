@@ -138,6 +138,28 @@ static void what_is_stale_is_let_go(void **state)
     tx_table_fini(&table);
 }
 
+/* As the log of a set tells it whose checks nobody answers, and whose operator does not give up. */
+static void what_is_discarded_and_resumed_again_and_again_leaves_no_trail(void **state)
+{
+    struct tx_entry due[8];
+    int64_t next_ns;
+    (void)state;
+    tx_table_init(&table);
+    for (int64_t i = 0; i < 64; i++)
+        add_due(i, 1000);
+    for (int round = 0; round < 100; round++)
+        for (int64_t i = 0; i < 64; i++) {
+            tx_table_set(&table, tx_table_find(&table, i), TX_DISCARDED);
+            tx_table_set(&table, tx_table_find(&table, i), TX_PENDING);
+        }
+    assert_true(table.due.count <= 2 * tx_table_open(&table));
+    size_t taken = 0;
+    for (size_t got; (got = take(5000, 1024, due, 8, &next_ns)) > 0;)
+        taken += got;
+    assert_int_equal(taken, 64); /* each once */
+    tx_table_fini(&table);
+}
+
 static void half_message_gets_where_it_goes_and_committed_one_loses_it(void **state)
 {
     struct tern_error err;
@@ -212,6 +234,7 @@ int main(void)
         cmocka_unit_test(a_look_touches_only_what_is_due_the_longest_due_first),
         cmocka_unit_test(what_is_decided_or_being_ended_is_not_taken),
         cmocka_unit_test(what_is_stale_is_let_go),
+        cmocka_unit_test(what_is_discarded_and_resumed_again_and_again_leaves_no_trail),
         cmocka_unit_test(half_message_gets_where_it_goes_and_committed_one_loses_it),
         cmocka_unit_test(what_a_record_says_survives_any_byte_being_another),
     };
