@@ -140,6 +140,8 @@ static void refused(struct push_queue *queue, const Tern__Wire__RefusedLock *ref
     if (refusal && refusal->remaining_ms > 0 && refusal->remaining_ms < pause_ms)
         pause_ms = refusal->remaining_ms;
     lease->due_ns = now_ns + ms_to_ns(pause_ms);
+    if (until_ns == 0)
+        lease->known = lease->known && undecided;
     if (until_ns == 0 || (undecided && until_ns > now_ns))
         return;
     lease->lost = true;
@@ -168,15 +170,23 @@ static void take_answer(struct lease_op *op, const Tern__Wire__LockQueuesRespons
     }
 }
 
-/* No answer: later, sooner for those that wait for their first lease. @locks holds:CONSUMER */
-static void ask_again(struct lease_op *op, int64_t now_ns)
+/* No answer: later, sooner for those that wait for their first lease. may_hold: it may have been
+ * granted all the same. @locks holds:CONSUMER */
+static void ask_again(struct lease_op *op, bool may_hold, int64_t now_ns)
 {
     for (size_t i = 0; i < op->count; i++) {
         struct push_lease *lease = &op->queues[i]->lease;
         bool first = atomic_load_explicit(&lease->until_ns, memory_order_relaxed) == 0;
         lease->asking = false;
+        lease->known = lease->known || may_hold;
         lease->due_ns = now_ns + ms_to_ns(first ? LEASE_WAIT_MAX_MS / 2 : LEASE_RETRY_MS);
     }
+}
+
+/* Nobody told whether it was carried out. */
+static bool may_be_granted(enum tern_code code)
+{
+    return code == TERN_TIMEOUT || code == TERN_CONNECTION_LOST || code == TERN_PROTOCOL;
 }
 
 /* @thread link's */
@@ -198,13 +208,18 @@ static void on_locked(struct rpc_call *call, void *arg)
     if (good)
         take_answer(op, call->response->lock_queues, now_ns);
     else
-        ask_again(op, now_ns);
+        ask_again(op, code == TERN_OK || may_be_granted(code), now_ns);
+    struct latch *told = consumer->release_told; /* a shutdown, which gives back what was granted */
+    consumer->release_told = NULL;
     lock_release(&consumer->lock);
     for (size_t i = 0; i < op->count; i++)
         if (push_lease_good(&op->queues[i]->lease, now_ns))
             push_order_unpark(op->queues[i]);
     rpc_call_unref(call);
-    push_wake(consumer);
+    if (told)
+        latch_set(consumer->env->sched, told);
+    else
+        push_wake(consumer);
     lease_op_free(op);
 }
 
@@ -329,7 +344,7 @@ static void ask(struct lease_op *op, int64_t now_ns)
     struct lease_wire *wire = lease_wire_create(op);
     if (!wire || lease_op_call(op, &call) != TERN_OK) {
         lock_acquire(&consumer->lock);
-        ask_again(op, now_ns);
+        ask_again(op, false, now_ns);
         lock_release(&consumer->lock);
         free(wire);
         lease_op_free(op);

@@ -86,6 +86,7 @@ struct push_lease {
     int64_t tell_ns;      /* when to tell next */
     unsigned told;        /* how often that was tried */
     bool telling;         /* a request under way does */
+    bool leaves;          /* it was put among the releases */
     bool told_free;       /* somebody may have heard of it */
 };
 

@@ -15,6 +15,9 @@
  * A queue that comes back meanwhile has a new object, which asks for a grant of its own: its
  * release is forgotten, and what it knew of tries goes to the new object.
  *
+ * A queue whose first lease was asked for and not heard of is given back as well: a shutdown waits
+ * for the answer, within its time, so that nothing is granted to who is gone.
+ *
  * Invariants: a release is told only after the last batch has ended; one entry for a queue, but for
  * calls under way.
  *
@@ -38,6 +41,8 @@ static void add_release(struct tern_push_consumer *consumer, struct push_queue *
 {
     struct push_lease *lease = &queue->lease;
     push_queue_ref(queue);
+    lease->leaves = true;
+    lease->known = false;
     lease->tell_ns = 0;
     lease->next_release = consumer->releases;
     consumer->releases = queue;
@@ -230,7 +235,7 @@ void push_leases_forgotten(struct tern_push_consumer *consumer, struct push_queu
     unsigned late = 0;
     lock_acquire(&consumer->lock);
     for (struct push_queue *queue = queues; queue; queue = queue->next) {
-        if (!queue->lease.known)
+        if (!queue->lease.known || queue->lease.leaves)
             continue;
         queue->lease.known = false;
         late += atomic_load_explicit(&queue->cached, memory_order_relaxed) > 0;
@@ -245,17 +250,39 @@ void push_leases_forgotten(struct tern_push_consumer *consumer, struct push_queu
     (void)push_releases_step(consumer, clock_mono_ns(consumer->env->clock));
 }
 
-/* Queues that have left, run nothing and have a lease. @locks takes:CONSUMER */
-static void add_idle(struct tern_push_consumer *consumer)
+/* It has left, runs nothing, and was not put among the releases. @locks holds:CONSUMER */
+static bool is_idle(const struct push_queue *queue)
+{
+    return !queue->lease.leaves && atomic_load_explicit(&queue->cached, memory_order_acquire) == 0;
+}
+
+/* A grant of its own may be on its way to it. @locks holds:CONSUMER */
+static bool asks_first(const struct push_queue *queue)
+{
+    return queue->lease.asking && queue->lease.grant == 0;
+}
+
+/* Queues that are idle and have a lease; also those that may yet get one, or after the answer.
+ * @locks takes:CONSUMER */
+static void add_idle(struct tern_push_consumer *consumer, bool also_asking)
 {
     lock_acquire(&consumer->lock);
-    for (struct push_queue *queue = consumer->leaving; queue; queue = queue->next) {
-        if (!queue->lease.known || atomic_load_explicit(&queue->cached, memory_order_acquire) > 0)
-            continue;
-        queue->lease.known = false;
-        add_release(consumer, queue);
-    }
+    for (struct push_queue *queue = consumer->leaving; queue; queue = queue->next)
+        if (is_idle(queue) && (asks_first(queue) ? also_asking : queue->lease.known))
+            add_release(consumer, queue);
     lock_release(&consumer->lock);
+}
+
+/* Whether an answer is to be waited for: to a release, or to who may get a lease. @locks
+ * takes:CONSUMER */
+static bool awaits_answers(struct tern_push_consumer *consumer)
+{
+    lock_acquire(&consumer->lock);
+    bool some = consumer->releases != NULL;
+    for (struct push_queue *queue = consumer->leaving; queue && !some; queue = queue->next)
+        some = is_idle(queue) && asks_first(queue);
+    lock_release(&consumer->lock);
+    return some;
 }
 
 /* Until a call has ended, or until_ns. */
@@ -271,33 +298,28 @@ static void await_told(struct tern_push_consumer *consumer, struct latch *told, 
         ENSURE(latch_wait(consumer->env->sched, told, SCHED_NEVER));
 }
 
-static bool has_releases(struct tern_push_consumer *consumer)
-{
-    lock_acquire(&consumer->lock);
-    bool some = consumer->releases != NULL;
-    lock_release(&consumer->lock);
-    return some;
-}
-
 void push_leases_flush(struct tern_push_consumer *consumer, int64_t deadline_ns)
 {
     int64_t now_ns = clock_mono_ns(consumer->env->clock);
     if (deadline_ns < now_ns + ms_to_ns(LEASE_GIVE_BACK_MS))
         deadline_ns = now_ns + ms_to_ns(LEASE_GIVE_BACK_MS);
-    add_idle(consumer);
-    bool some = has_releases(consumer);
+    add_idle(consumer, false);
+    bool some = awaits_answers(consumer);
     while (some && now_ns < deadline_ns) {
         struct latch told;
         latch_init(&told);
         lock_acquire(&consumer->lock);
         consumer->release_told = &told;
         lock_release(&consumer->lock);
+        add_idle(consumer, false);
         int64_t next_ns = push_releases_step(consumer, now_ns);
-        some = has_releases(consumer);
+        some = awaits_answers(consumer);
         await_told(consumer, &told,
                    !some ? now_ns : (next_ns < deadline_ns ? next_ns : deadline_ns));
         now_ns = clock_mono_ns(consumer->env->clock);
     }
+    add_idle(consumer, true); /* who hears the question late hears this after it */
+    (void)push_releases_step(consumer, now_ns);
 }
 
 void push_releases_end(struct tern_push_consumer *consumer)

@@ -147,7 +147,7 @@ static void fake_serve_locked(struct fake_node *node, struct rpc_request *rq, bo
         fake_copy(fake, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_LOCK_QUEUES:
-        fake_lock_queues(fake, rq);
+        fake_lock_queues(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_UNLOCK_QUEUES:
         fake_unlock_queues(fake, rq);

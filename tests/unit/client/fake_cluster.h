@@ -102,7 +102,9 @@ struct fake {
         int32_t tries;
     } locks[9];
     enum tern_code lock_code;
-    bool locks_undecided; /* grants nothing new */
+    bool locks_undecided;  /* grants nothing new */
+    bool locks_unanswered; /* grants, and does not say so */
+    uint32_t lock_delay_ms;
     unsigned locked, unlocked;
     unsigned queries, commits, sent_back, unregistered;
     Tern__Wire__SendBackRequest last_send_back;

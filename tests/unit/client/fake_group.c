@@ -106,10 +106,15 @@ void fake_wait_events(struct fake_node *node, struct rpc_request *rq, bool again
 
 /* ---- queue locks ---- */
 
-enum { FAKE_LEASE_MS = 60000 };
+enum { FAKE_LEASE_MS = 60000, FAKE_NEVER_MS = 1000000 };
 
-void fake_lock_queues(struct fake *fake, struct rpc_request *rq)
+void fake_lock_queues(struct fake_node *node, struct rpc_request *rq)
 {
+    struct fake *fake = node->fake;
+    if (fake->lock_delay_ms > 0 && !rq->user) {
+        fake_park(node, rq, fake->lock_delay_ms);
+        return;
+    }
     const Tern__Wire__LockQueuesRequest *lock = rq->header->lock_queues;
     const ProtobufCBinaryData *client = &rq->header->client_id;
     int64_t now_ns = clock_mono_ns(fake->env.clock);
@@ -149,6 +154,10 @@ void fake_lock_queues(struct fake *fake, struct rpc_request *rq)
         tries_pointers[body.n_tries] = &tries[body.n_tries];
         body.n_tries++;
         locked[body.n_locked++] = lock->queues[i];
+    }
+    if (fake->locks_unanswered) {
+        fake_park(node, rq, FAKE_NEVER_MS);
+        return;
     }
     body.locked = locked;
     body.tries = tries_pointers;

@@ -30,7 +30,7 @@ void fake_heartbeat(struct fake *fake, struct rpc_request *rq);
 void fake_leave(struct fake *fake, struct rpc_request *rq);
 void fake_members(struct fake_node *node, struct rpc_request *rq);
 void fake_wait_events(struct fake_node *node, struct rpc_request *rq, bool again);
-void fake_lock_queues(struct fake *fake, struct rpc_request *rq);
+void fake_lock_queues(struct fake_node *node, struct rpc_request *rq);
 void fake_unlock_queues(struct fake *fake, struct rpc_request *rq);
 /* A failed message, as a copy. */
 void fake_copy(struct fake *fake, struct rpc_request *rq);

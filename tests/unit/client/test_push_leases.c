@@ -46,6 +46,45 @@ static void clean_stop_hands_over_within_a_second(void **state)
     order_end();
 }
 
+/* Nobody would give back what is granted after that. */
+static void stop_before_the_first_lock_was_answered_leaves_none(void **state)
+{
+    (void)state;
+    order_begin(2);
+    fake_publish(played->fake, 0, NULL, 10);
+    fake_publish(played->fake, 1, NULL, 10);
+    played->fake->lock_delay_ms = 500;
+    order_join(0);
+    order_run_ms(100);
+    assert_int_equal(played->fake->locked, 0);
+    order_leave(0);
+    order_run_ms(1000);
+    played->fake->lock_delay_ms = 0;
+    order_join(1);
+    order_run_ms(2000);
+    order_check(10);
+    order_end();
+}
+
+/* What was granted all the same is given back, too. */
+static void lock_whose_grant_was_not_heard_of_is_given_back(void **state)
+{
+    (void)state;
+    order_begin(2);
+    fake_publish(played->fake, 0, NULL, 10);
+    fake_publish(played->fake, 1, NULL, 10);
+    played->fake->locks_unanswered = true;
+    order_join(0);
+    order_run_ms(5000);
+    assert_true(played->fake->locked >= 1);
+    order_leave(0);
+    played->fake->locks_unanswered = false;
+    order_join(1);
+    order_run_ms(2000);
+    order_check(10);
+    order_end();
+}
+
 /* RO-10: handler 5 s, members join and leave every 2 s. */
 static void order_holds_while_members_come_and_go(void **state)
 {
@@ -205,6 +244,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_pulled_or_asked_without_a_lock),
         cmocka_unit_test(clean_stop_hands_over_within_a_second),
+        cmocka_unit_test(stop_before_the_first_lock_was_answered_leaves_none),
+        cmocka_unit_test(lock_whose_grant_was_not_heard_of_is_given_back),
         cmocka_unit_test(order_holds_while_members_come_and_go),
         cmocka_unit_test(running_message_is_waited_for_and_its_progress_told_first),
         cmocka_unit_test(lease_is_renewed_while_a_message_runs_for_minutes),
