@@ -74,13 +74,16 @@ static void ask_member(struct pull *pull, const struct slice *topic)
 {
     struct pull_retries *retries = &pull->retries;
     struct member_view view;
+    uint32_t cohort;
     char *expression = NULL;
     pull_retries_end(pull);
     memcpy(retries->topic, topic->ptr, topic->len);
     retries->topic[topic->len] = 0;
     enum member_lookup found = members_subscription(
         pull->broker->members, pull->group, pull->client_id, retries->topic, &view, &expression);
-    retries->wants_all = found == MEMBER_NO_GROUP;
+    retries->wants_all =
+        found != MEMBER_FOUND &&
+        !members_cohort(pull->broker->members, pull->group, pull->client_id, &cohort);
     if (found == MEMBER_FOUND &&
         broker_compile(pull->broker, view.expression_type, expression ? expression : "*",
                        &retries->subscription, NULL) != TERN_OK)

@@ -5,7 +5,9 @@
 #include "tests/unit/broker/broker_unit.h"
 
 #include "broker/guard.h"
+#include "base/props.h"
 #include "broker/handlers/handlers.h"
+#include "broker/handlers/pull_internal.h"
 #include "tests/unit/broker/fake_broker.h"
 
 static int setup(void **state)
@@ -273,6 +275,44 @@ static void cohort_depends_on_nothing_but_the_subscriptions(void **state)
     assert_false(guard_is_cohort("GG%0012abcd", "G"));
 }
 
+/* Whether a retry of topic T that is marked with nobody comes to the client's pull. */
+static bool gets_retry(const char *client, uint32_t cohort)
+{
+    uint8_t props[64];
+    size_t len = 0;
+    struct pull pull = {.broker = &fake.broker,
+                        .group = "G",
+                        .topic = "%RETRY%G",
+                        .client_id = client,
+                        .view.cohort = cohort};
+    assert_ok(props_append(props, &len, sizeof props, PROP_RETRY_TOPIC, strlen(PROP_RETRY_TOPIC),
+                           "T", 1));
+    assert_ok(props_append(props, &len, sizeof props, PROP_TAGS, strlen(PROP_TAGS), "B", 1));
+    const struct record record = {.props = props, .props_len = (uint16_t)len};
+    pull_retries_begin(&pull);
+    assert_true(pull.retries.used);
+    bool gets = pull_retries_match(&pull, &record);
+    pull_retries_end(&pull);
+    return gets;
+}
+
+/* Its pull moves its cohort past what it leaves out. */
+static void retry_is_left_out_by_who_did_not_ask_for_it_but_not_by_who_is_not_known(void **state)
+{
+    uint32_t one;
+    uint32_t two;
+    (void)state;
+    put_group("G", CONSISTENCY_ISOLATE);
+    beat("one", "G", "A", NULL);
+    beat("two", "G", "B", NULL);
+    assert_true(members_cohort(fake.broker.members, "G", "one", &one));
+    assert_true(members_cohort(fake.broker.members, "G", "two", &two));
+    assert_false(gets_retry("one", one));
+    assert_true(gets_retry("two", two));
+    members_unregister(fake.broker.members, "two", NULL, "G");
+    assert_true(gets_retry("two", two));
+}
+
 static void name_must_leave_room_for_its_cohorts(void **state)
 {
     struct group_config config;
@@ -304,6 +344,7 @@ int main(void)
         TEST(cohort_begins_where_its_group_stood_and_goes_its_own_way),
         TEST(commits_of_another_cohort_are_old),
         TEST(cohort_depends_on_nothing_but_the_subscriptions),
+        TEST(retry_is_left_out_by_who_did_not_ask_for_it_but_not_by_who_is_not_known),
         TEST(name_must_leave_room_for_its_cohorts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
