@@ -36,7 +36,8 @@ enum {
     BATCH_CHANGES = 32,
     LONGER_MS = 1000, /* less is the way between two copies, and would go to and fro for ever */
     FREED_MARGIN_MS = 5000, /* a copy's lease ends later than the master's by the way it took */
-    GRANT_SALT_BITS = 16
+    GRANT_SALT_BITS = 16,
+    CLOCKS_APART_MS = 86400000 /* of a set's members, at most */
 };
 
 struct queue_lock {
@@ -341,6 +342,14 @@ static void end_grant(struct queue_locks *locks, struct queue_lock *lock, int64_
     set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
 }
 
+/* The grant that a release names; 0: none. A client can say anything: one that no member of the set
+ * can have given would leave no room for those to come. */
+static int64_t named_grant(const struct queue_locks *locks, const struct queue_lock_claim *claim)
+{
+    int64_t last_ms = clock_wall_ms(locks->env.clock) + CLOCKS_APART_MS;
+    return claim && claim->grant >> GRANT_SALT_BITS <= last_ms ? claim->grant : 0;
+}
+
 /* Whether the release of a grant says something of a queue that nobody holds. */
 static bool is_news(const struct queue_lock *lock, int64_t grant)
 {
@@ -354,7 +363,7 @@ void queue_locks_release(struct queue_locks *locks, const char *group, const cha
 {
     struct lock_key key = key_of(group, topic, queue_id);
     int64_t now_ns = clock_mono_ns(locks->env.clock);
-    int64_t grant = claim ? claim->grant : 0;
+    int64_t grant = named_grant(locks, claim);
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
     bool own = is_held(lock, now_ns) && !strcmp(lock->client, client);

@@ -340,6 +340,20 @@ static void late_release_frees_no_later_grant(void **state)
     assert_string_equal(owner(master, 0), "c1");
 }
 
+/* Else a number could be so high that no grant ever rises above it. */
+static void release_of_what_nobody_can_have_granted_keeps_no_grant_from_rising(void **state)
+{
+    (void)state;
+    give_back(master, "c1", INT64_MAX, true);
+    int64_t one = take(master, "c1", 0);
+    give_back(master, "c1", INT64_MAX, true);
+    assert_string_equal(owner(master, 0), ""); /* it was its own */
+    int64_t two = take(master, "c2", 0);
+    assert_true(two > one);
+    give_back(master, "c2", two, true);
+    assert_true(take(master, "c2", 0) > two);
+}
+
 static void renewal_that_its_release_overtook_takes_nothing(void **state)
 {
     (void)state;
@@ -445,6 +459,7 @@ int main(void)
         TEST(failed_tries_reach_the_next_owner),
         TEST(each_grant_has_a_higher_number_and_renewing_keeps_it),
         TEST(late_release_frees_no_later_grant),
+        TEST(release_of_what_nobody_can_have_granted_keeps_no_grant_from_rising),
         TEST(renewal_that_its_release_overtook_takes_nothing),
         TEST(release_is_overtaken_by_no_older_copy),
         TEST(release_is_kept_where_nothing_is_known),
