@@ -171,11 +171,39 @@ void brokers_peer_up(struct instance *instance, const char *address)
     HASH_FIND_STR(instance->brokers, address, link);
     if (link) {
         /* It may be another process now, which knows nothing of us. */
+        link->lost_ns = 0;
         link->beat_due_ns = 0;
         link->events_due_ns = 0;
         instance_step_by(instance, 0);
     }
     lock_release(&instance->lock);
+}
+
+void brokers_peer_lost(struct instance *instance, const char *address)
+{
+    int64_t now_ns = instance_now(instance);
+    struct broker_link *link;
+    lock_acquire(&instance->lock);
+    HASH_FIND_STR(instance->brokers, address, link);
+    if (link) {
+        link->lost_ns = now_ns;
+        route_cache_lost(instance, address, now_ns);
+    }
+    lock_release(&instance->lock);
+}
+
+bool brokers_lost_lately(struct instance *instance, const struct route *route, int64_t now_ns)
+{
+    for (size_t i = 0; i < route->broker_count; i++) {
+        const struct route_broker *broker = &route->brokers[i];
+        for (size_t j = 0; j < broker->address_count; j++) {
+            struct broker_link *link;
+            HASH_FIND_STR(instance->brokers, broker->addresses[j].address, link);
+            if (link && link->lost_ns && now_ns - link->lost_ns < ms_to_ns(ROUTE_LOST_LONG_MS))
+                return true;
+        }
+    }
+    return false;
 }
 
 enum born_family instance_born_family(struct instance *instance, const char *address)

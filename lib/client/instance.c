@@ -339,6 +339,8 @@ static void on_peer_state(void *arg, struct rpc_peer *peer, bool up)
 {
     if (up)
         brokers_peer_up(arg, rpc_peer_address(peer));
+    else
+        brokers_peer_lost(arg, rpc_peer_address(peer));
 }
 
 enum tern_code instance_create(const struct env *env, struct link *link, const char *client_id,

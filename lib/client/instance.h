@@ -158,6 +158,7 @@ struct route {
     struct tern_queue *readable; /* sorted; R permission, any broker alive */
     size_t readable_count;
     int64_t fetched_ns;
+    struct route *older; /* the table's, under its lock: the one before it, while that is held */
 };
 
 /*

@@ -44,7 +44,9 @@ enum {
     ROUTE_MASTERLESS_MS = 1000,       /* while a set has no master: it may be back any moment… */
     ROUTE_MASTERLESS_LATER_MS = 5000, /* …and after ROUTE_MASTERLESS_LONG_MS of that */
     ROUTE_MASTERLESS_LONG_MS = 120000,
-    ROUTE_IDLE_MS = 600000, /* a topic nobody asked for that long is forgotten */
+    ROUTE_LOST_MS = 1000,        /* while it names a broker whose connection was lost… */
+    ROUTE_LOST_LONG_MS = 120000, /* …so lately: a nameserver forgets one within that time */
+    ROUTE_IDLE_MS = 600000,      /* a topic nobody asked for that long is forgotten */
     BROKER_ADDRESSES_MAX = 4096,
     PRODUCER_GROUPS_MAX = 1024,
     CONSUMER_GROUPS_MAX = 1024,
@@ -72,6 +74,7 @@ struct topic_entry {
     UT_hash_handle hh; /* by topic */
     char topic[TOPIC_NAME_MAX + 1];
     struct route *route; /* NULL: none known */
+    struct route *older; /* those before it that somebody may hold, newest first */
     bool fetching;
     bool changed;     /* consumers are to be told */
     int64_t asked_ns; /* when the last fetch began */
@@ -96,6 +99,7 @@ struct broker_link {
     bool listed; /* mark and sweep */
     bool master; /* id 0 */
     bool beating;
+    int64_t lost_ns; /* when its connection was lost; 0: it was not, or is back */
     int64_t beat_due_ns;
     enum born_family family;
     bool waiting; /* a WaitEvents is parked */
@@ -188,6 +192,8 @@ struct route *route_ref(struct route *route);
 bool route_equal(const struct route *a, const struct route *b);
 /* Whether a set that has queues of the topic has no master. */
 bool route_lacks_master(const struct route *route);
+/* Whether some broker of it has this address. */
+bool route_names(const struct route *route, const char *address);
 
 /* ---- route_cache.c ---- */
 /*
@@ -198,6 +204,9 @@ enum tern_code route_ask(struct instance *instance, const char *topic, bool fres
                          struct route_waiter *waiter, struct route **out, struct tern_error *err);
 /* Fetches what is due, ends expired waits, forgets idle topics; returns the next deadline. */
 int64_t route_cache_step(struct instance *instance, int64_t now_ns);
+/* The connection to a broker was lost: asks soon for all routes that name it. @locks holds:CLIENT
+ */
+void route_cache_lost(struct instance *instance, const char *address, int64_t now_ns);
 /* Marks the consumers whose topics' routes changed. @thread the task's */
 void route_cache_tell_consumers(struct instance *instance);
 void route_cache_fini(struct instance *instance);
@@ -211,6 +220,10 @@ struct broker_link *broker_link_ref(struct broker_link *link);
 void broker_link_unref(struct broker_link *link);
 /* A peer came up: beat and listen there at once. @thread link's */
 void brokers_peer_up(struct instance *instance, const char *address);
+void brokers_peer_lost(struct instance *instance, const char *address);
+/* Whether the connection to some broker of the route was lost in the last ROUTE_LOST_LONG_MS, and
+ * is not back. @locks holds:CLIENT */
+bool brokers_lost_lately(struct instance *instance, const struct route *route, int64_t now_ns);
 enum born_family instance_born_family(struct instance *instance, const char *address);
 
 /* ---- heartbeat.c ---- */

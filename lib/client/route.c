@@ -276,6 +276,15 @@ bool route_lacks_master(const struct route *route)
     return false;
 }
 
+bool route_names(const struct route *route, const char *address)
+{
+    for (size_t i = 0; i < route->broker_count; i++)
+        for (size_t j = 0; j < route->brokers[i].address_count; j++)
+            if (!strcmp(route->brokers[i].addresses[j].address, address))
+                return true;
+    return false;
+}
+
 const struct route_broker *route_find_broker(const struct route *route, const char *name)
 {
     size_t low = 0;

@@ -2,7 +2,8 @@
  * The table of routes.
  *
  *   unknown ──route_ask──► fetching ──answer──► known ──30 s, failure──► fetching, still known
- *      │                      │                   │     (a second while a set is not whole)
+ *      │                      │                   │     (a second while a set is not whole, or a
+ *      │                      │                   │     broker that it names was lost lately)
  *      ▲                      │                   │
  *      └──── failure ◄────────┘                   └── not used for 10 min, held by nobody:
  * forgotten
@@ -46,18 +47,40 @@ static struct topic_entry *entry_find(struct instance *instance, const char *top
     return entry;
 }
 
+/* Whether somebody holds a route of before; what nobody holds any more is freed.
+ * @locks holds:CLIENT */
+static bool older_held(struct topic_entry *entry)
+{
+    for (struct route **at = &entry->older; *at;) {
+        struct route *route = *at;
+        if (atomic_load(&route->refs) > 1) {
+            at = &route->older;
+            continue;
+        }
+        *at = route->older;
+        route_unref(route);
+    }
+    return entry->older != NULL;
+}
+
 static void entry_free(struct instance *instance, struct topic_entry *entry)
 {
     HASH_DEL(instance->topics, entry);
+    while (entry->older) {
+        struct route *route = entry->older;
+        entry->older = route->older;
+        route_unref(route);
+    }
     route_unref(entry->route);
     free(entry);
 }
 
-/* Nobody holds its route, waits for it or is asking. */
-static bool entry_unused(const struct topic_entry *entry)
+/* Nobody holds its route, waits for it or is asking. Who holds one of before is a producer that
+ * looks for the new one with its next send, and meanwhile may be asked about transactions. */
+static bool entry_unused(struct topic_entry *entry)
 {
     return !entry->waiters && !entry->fetching &&
-           (!entry->route || atomic_load(&entry->route->refs) == 1);
+           (!entry->route || atomic_load(&entry->route->refs) == 1) && !older_held(entry);
 }
 
 static void forget(struct instance *instance, int64_t used_before_ns)
@@ -130,7 +153,11 @@ static void entry_set_route(struct instance *instance, struct topic_entry *entry
         route_unref(route);
         return;
     }
-    route_unref(entry->route);
+    if (entry->route) {
+        entry->route->older = entry->older;
+        entry->older = entry->route;
+    }
+    (void)older_held(entry); /* frees it when nobody does */
     entry->route = route;
     entry->changed = true;
     instance->topics_changed = true;
@@ -160,6 +187,18 @@ static void expect_return(struct topic_entry *entry, bool unknown, int64_t now_n
         entry->sets_known = sets;
     int64_t due_ns = now_ns + ms_to_ns(for_long ? ROUTE_MASTERLESS_LATER_MS : ROUTE_MASTERLESS_MS);
     if (due_ns < entry->due_ns)
+        entry->due_ns = due_ns;
+}
+
+/*
+ * A broker that is away may stand in the route until the nameserver has noticed, too. All members
+ * of a group must hear of it soon: those that have would share its set's queues out anew, and read
+ * what the others still read. @locks holds:CLIENT
+ */
+static void expect_loss(struct instance *instance, struct topic_entry *entry, int64_t now_ns)
+{
+    int64_t due_ns = now_ns + ms_to_ns(ROUTE_LOST_MS);
+    if (due_ns < entry->due_ns && brokers_lost_lately(instance, entry->route, now_ns))
         entry->due_ns = due_ns;
 }
 
@@ -203,6 +242,7 @@ static void fetch_done(void *arg, enum tern_code code, const Tern__Wire__RouteRe
     if (code == TERN_OK) {
         entry_set_route(instance, entry, route);
         expect_return(entry, false, now_ns);
+        expect_loss(instance, entry, now_ns);
     } else if (code == TERN_TOPIC_NOT_EXIST && entry->route) {
         expect_return(entry, true, now_ns);
     } else if (code != TERN_TOPIC_NOT_EXIST && entry->due_ns > now_ns + ms_to_ns(ROUTE_RETRY_MS)) {
@@ -325,6 +365,21 @@ void instance_route_refresh(struct instance *instance, const char *topic)
     }
     lock_release(&instance->lock);
     fetch_start(fetch);
+}
+
+void route_cache_lost(struct instance *instance, const char *address, int64_t now_ns)
+{
+    struct topic_entry *entry;
+    struct topic_entry *next;
+    HASH_ITER (hh, instance->topics, entry, next) {
+        if (!entry->route || !route_names(entry->route, address))
+            continue;
+        int64_t soonest_ns = entry->asked_ns + ms_to_ns(ROUTE_REFRESH_LEAST_MS);
+        int64_t due_ns = soonest_ns > now_ns ? soonest_ns : now_ns;
+        if (due_ns < entry->due_ns)
+            entry->due_ns = due_ns;
+        instance_step_by(instance, entry->due_ns);
+    }
 }
 
 /* ---- the task's part ---- */

@@ -181,6 +181,7 @@ static void restarted_broker_gets_a_heartbeat_at_once(void **state)
     assert_int_equal(instance_start(client, NULL), TERN_OK);
     learn_route(world, client, "T");
     client_world_run_ms(world, 100);
+    instance_heartbeat_now(client, 1000); /* none is owed when it goes */
     client_world_crash_broker(world, 0);
     client_world_run_ms(world, 100);
     client_world_restart_broker(world, 0);
@@ -313,6 +314,77 @@ static void changed_route_rebalances_its_subscribers_only(void **state)
     client_world_destroy(world);
 }
 
+/* T has queues at both brokers; the second is gone, and nobody has asked it for anything. */
+static struct instance *with_a_broker_lost(struct client_world *world, struct member *member)
+{
+    struct instance *client = with_member(world, member);
+    client_world_run_ms(world, 5000);
+    client_world_crash_broker(world, 1);
+    member->rebalances = 0;
+    return client;
+}
+
+/* The nameserver has noticed. */
+static void forget_it(struct client_world *world)
+{
+    struct fake_queues part = client_world_part(world, 0, 2);
+    fake_namesrv_drop(&world->ns[0], "T");
+    client_world_put(world, "T", &part);
+}
+
+static void lost_connection_has_its_routes_asked_for(void **state)
+{
+    (void)state;
+    struct client_world *world = client_world_create(1, 2);
+    struct member member;
+    struct instance *client = with_a_broker_lost(world, &member);
+    forget_it(world);
+    client_world_run_ms(world, 200);
+    assert_int_equal(member.rebalances, 1);
+    instance_remove_consumer(client, &member.consumer);
+    instance_unref(client);
+    client_world_destroy(world);
+}
+
+static void route_that_names_a_lost_broker_is_asked_for_until_it_does_not(void **state)
+{
+    (void)state;
+    struct client_world *world = client_world_create(1, 2);
+    struct member member;
+    struct instance *client = with_a_broker_lost(world, &member);
+    uint32_t asked = world->ns[0].asked;
+    client_world_run_ms(world, 5000);
+    assert_in_range(world->ns[0].asked - asked, 4, 6);
+    assert_int_equal(member.rebalances, 0);
+    forget_it(world);
+    client_world_run_ms(world, 1200);
+    assert_int_equal(member.rebalances, 1);
+    instance_remove_consumer(client, &member.consumer);
+    instance_unref(client);
+    client_world_destroy(world);
+}
+
+/* A producer that is quiet holds the route that its last send used. */
+static void topic_is_known_as_long_as_somebody_holds_any_route_of_it(void **state)
+{
+    (void)state;
+    struct client_world *world = client_world_create(1, 2);
+    struct member member;
+    struct instance *client = with_member(world, &member);
+    struct route *held = instance_route_cached(client, "T");
+    assert_non_null(held);
+    forget_it(world);
+    client_world_run_ms(world, INT64_C(3) * ROUTE_IDLE_MS);
+    assert_int_equal(HASH_COUNT(client->topics), 1);
+    assert_ptr_not_equal(client->topics->route, held);
+    route_unref(held);
+    client_world_run_ms(world, 2 * ROUTE_REFRESH_MS);
+    assert_int_equal(HASH_COUNT(client->topics), 0);
+    instance_remove_consumer(client, &member.consumer);
+    instance_unref(client);
+    client_world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -326,6 +398,9 @@ int main(void)
         cmocka_unit_test(lost_events_and_restarts_rebalance_everybody),
         cmocka_unit_test(broken_park_is_made_again),
         cmocka_unit_test(changed_route_rebalances_its_subscribers_only),
+        cmocka_unit_test(topic_is_known_as_long_as_somebody_holds_any_route_of_it),
+        cmocka_unit_test(lost_connection_has_its_routes_asked_for),
+        cmocka_unit_test(route_that_names_a_lost_broker_is_asked_for_until_it_does_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
