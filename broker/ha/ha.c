@@ -566,7 +566,13 @@ bool ha_agrees_with(struct ha *ha, uint64_t number)
 
 int64_t ha_confirmed(struct ha *ha)
 {
-    return source_confirmed(ha->source);
+    int64_t confirmed;
+    uint64_t progress;
+    bool settled;
+    if (ha_is_master(ha))
+        return source_confirmed(ha->source);
+    replica_acknowledged(ha->replica, &confirmed, &settled, &progress);
+    return confirmed;
 }
 
 void ha_acknowledged(struct ha *ha, struct ha_acknowledged *out)

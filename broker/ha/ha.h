@@ -160,6 +160,7 @@ int ha_state(struct ha *ha);
 bool ha_epoch_of(struct ha *ha, int64_t phys_off, uint64_t *number, uint64_t *id);
 /* "OPEN" and the like. */
 const char *ha_state_text(int state);
+/* A slave's: as its master told last; all that it has once it is alone. */
 int64_t ha_confirmed(struct ha *ha);
 
 struct ha_acknowledged {

@@ -487,6 +487,23 @@ static void confirmed_never_falls(void **state)
     }
 }
 
+/* What a slave shows of it, to operators and to mqadmin why. */
+static void slave_tells_what_is_confirmed_also_when_its_master_is_gone(void **state)
+{
+    (void)state;
+    prepare(15, FLUSH_SYNC, "1", 1);
+    world_start(&world);
+    world_put_some(&world, 0, 5);
+    world_run_ms(&world, 1500); /* an idle fetch is answered within a second */
+    int64_t confirmed = ha_confirmed(world.master->broker->ha);
+    assert_true(confirmed > 0);
+    assert_int_equal(ha_confirmed(world.slave->broker->ha), confirmed);
+    node_kill(world.master);
+    world_run_ms(&world, 1500);
+    assert_int_equal(ha_confirmed(world.slave->broker->ha), confirmed);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,6 +525,7 @@ int main(void)
         cmocka_unit_test(below_the_minimum_nothing_is_taken_or_confirmed),
         cmocka_unit_test(minimum_of_two_wants_both),
         cmocka_unit_test(confirmed_never_falls),
+        cmocka_unit_test(slave_tells_what_is_confirmed_also_when_its_master_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
