@@ -48,6 +48,7 @@ struct queue_lock {
     int64_t ends_ns; /* monotonic */
     int64_t tries_offset;
     int64_t grant;         /* of who holds it, or held it last; 0: not known */
+    int64_t given_back;    /* the last one that was; 0: not known */
     int64_t told_ends_ns;  /* as another copy said last; 0: none did */
     int64_t freed_till_ns; /* until then nobody but this table can have given it away */
     int32_t tries;
@@ -339,6 +340,7 @@ static void end_grant(struct queue_locks *locks, struct queue_lock *lock, int64_
         lock->here = false;
         lock->freed_till_ns = 0;
     }
+    lock->given_back = lock->grant;
     set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
 }
 
@@ -436,6 +438,7 @@ static void hold_change(struct held_change *held, const struct queue_lock *lock,
                                               .tries_offset = lock->tries_offset,
                                               .tries = lock->tries,
                                               .grant = lock->grant,
+                                              .given_back = lock->given_back,
                                               .number = lock->node.number};
 }
 
@@ -519,8 +522,8 @@ static bool counts(const struct queue_lock *lock, const struct queue_lock_change
             return false; /* given back, whatever an older copy says */
         return !release || known;
     }
-    if (release && known && change->grant == lock->grant)
-        return true;
+    if (known && lock->grant == (release ? change->grant : change->given_back))
+        return true; /* its owner gave it back there */
     if (!strcmp(lock->client, change->client))
         return (known && change->grant > lock->grant) ||
                ends_ns > lock->ends_ns + ms_to_ns(LONGER_MS);
@@ -537,6 +540,7 @@ static void take_change(struct queue_locks *locks, struct queue_lock *lock,
     if (change->grant != lock->grant)
         lock->here = false;
     lock->grant = change->grant;
+    lock->given_back = change->given_back;
     lock->told_ends_ns = ends_ns;
     lock->freed_till_ns = 0;
     lock->tries_offset = change->tries_offset;

@@ -120,8 +120,9 @@ struct queue_lock_change {
     int64_t remaining_ms; /* above 0 */
     int64_t tries_offset;
     int32_t tries;
-    int64_t grant;   /* held or released; 0: not known */
-    uint64_t number; /* set by queue_locks_changes() */
+    int64_t grant;      /* held or released; 0: not known */
+    int64_t given_back; /* the last one that was released; 0: not known */
+    uint64_t number;    /* set by queue_locks_changes() */
 };
 /*
  * As offsets_changes(), up to number `upto` at most: what ended meanwhile is left out.
@@ -133,8 +134,9 @@ uint64_t queue_locks_changes(struct queue_locks *locks, uint64_t after, uint64_t
 /*
  * What another copy holds. An older grant than the one known here counts for nothing, and neither
  * does one that was released. Of the same client the longer lease counts. A release of the very
- * grant that is held here counts always. Else an owner who locked here wins until the lease ends;
- * an owner known from copies gives way to what a copy says now. TERN_LIMIT: the table is full.
+ * grant that is held here counts always, and so does who was granted the queue after it. Else an
+ * owner who locked here wins until the lease ends; an owner known from copies gives way to what a
+ * copy says now. TERN_LIMIT: the table is full.
  */
 MUST_CHECK enum tern_code queue_locks_merge(struct queue_locks *locks,
                                             const struct queue_lock_change *change);

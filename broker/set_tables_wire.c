@@ -159,6 +159,7 @@ Tern__Wire__LockEntry *lock_to_wire(struct arena *arena, const struct queue_lock
     out->tries_offset = change->tries_offset;
     out->tries = change->tries;
     out->grant = change->grant;
+    out->given_back = change->given_back;
     return out;
 }
 
@@ -343,7 +344,8 @@ enum tern_code lock_from_wire(const Tern__Wire__LockEntry *wire, struct wire_nam
                                       .remaining_ms = wire->remaining_ms,
                                       .tries_offset = wire->tries_offset,
                                       .tries = wire->tries,
-                                      .grant = wire->grant};
+                                      .grant = wire->grant,
+                                      .given_back = wire->given_back};
     enum tern_code code =
         check_number("queue of a lock", wire->queue_id, 0, TOPIC_QUEUES_MAX - 1, err);
     if (!code)
@@ -352,6 +354,8 @@ enum tern_code lock_from_wire(const Tern__Wire__LockEntry *wire, struct wire_nam
         code = check_number("tries of a lock", wire->tries, 0, INT32_MAX, err);
     if (!code)
         code = check_number("grant of a lock", wire->grant, 0, INT64_MAX, err);
+    if (!code)
+        code = check_number("given_back of a lock", wire->given_back, 0, INT64_MAX, err);
     if (!code)
         code = take_group(&wire->group, false, names->group, err);
     if (!code)

@@ -421,6 +421,28 @@ static void slave_hands_on_what_its_owner_gave_back_first(void **state)
     assert_int_equal(lock(master, 0, "c3", true), QUEUE_LOCK_OTHERS);
 }
 
+/* … and a master that lived all the time, and still holds the lock, believes it. */
+static void master_that_lived_takes_what_was_handed_on(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    sync_locks(master, slave);
+    pass_ms(20000);
+    give_back(slave, "c1", one, true);
+    assert_int_equal(hand_on(slave, "c2"), QUEUE_LOCKED);
+    sync_locks(slave, master);
+    assert_string_equal(owner(master, 0), "c2");
+    assert_int_equal(lock(master, 0, "c1", true), QUEUE_LOCK_OTHERS);
+    sync_locks(master, slave);
+    assert_string_equal(owner(slave, 0), "c2");
+    /* Of a grant that nobody is known to have given back the owner is kept. */
+    assert_int_equal(lock(master, 0, "c2", true), QUEUE_LOCKED);
+    queue_locks_forget(slave);
+    assert_true(take(slave, "c3", 0) > 0);
+    sync_locks(slave, master);
+    assert_string_equal(owner(master, 0), "c2");
+}
+
 static void slave_hands_on_nothing_that_others_may_have(void **state)
 {
     (void)state;
@@ -464,6 +486,7 @@ int main(void)
         TEST(release_is_overtaken_by_no_older_copy),
         TEST(release_is_kept_where_nothing_is_known),
         TEST(slave_hands_on_what_its_owner_gave_back_first),
+        TEST(master_that_lived_takes_what_was_handed_on),
         TEST(slave_hands_on_nothing_that_others_may_have),
         TEST(restarted_broker_gives_queues_to_their_owners_first),
     };

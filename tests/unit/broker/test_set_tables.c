@@ -116,6 +116,28 @@ static void progress_flows_back_and_the_own_is_not_echoed(void **state)
 }
 
 /* The master lost what it had answered; its slave has it from nobody else. */
+static void lock_that_the_slave_handed_on_is_known_to_a_master_that_lived(void **state)
+{
+    (void)state;
+    struct ha_held held = {0}, back = {0};
+    struct queue_lock_answer one;
+    struct queue_locks *locks = slave->broker.locks;
+    put_topic(master, "T", 6);
+    put_group(master, "G", 3);
+    assert_int_equal(queue_locks_claim(master->broker.locks, "G", "T", 1, "c1",
+                                       QUEUE_LOCK_GRANTS_ALL, NULL, &one),
+                     QUEUE_LOCKED);
+    sync_nodes(master, slave, &held, false);
+    const struct queue_lock_claim gives_back = {.held = true, .grant = one.grant};
+    queue_locks_release(locks, "G", "T", 1, "c1", &gives_back);
+    assert_int_equal(
+        queue_locks_claim(locks, "G", "T", 1, "c2", QUEUE_LOCK_GRANTS_FREED, NULL, NULL),
+        QUEUE_LOCKED);
+    sync_nodes(slave, master, &back, true);
+    assert_int_equal(queue_locks_lock(master->broker.locks, "G", "T", 1, "c1", true),
+                     QUEUE_LOCK_OTHERS);
+}
+
 static void master_that_begins_with_nothing_gets_what_was_merged_too(void **state)
 {
     (void)state;
@@ -269,6 +291,12 @@ static void entries_out_of_grammar_or_range_are_refused_whole(void **state)
     bad_lock = good_lock;
     bad_lock.queue_id = -1;
     assert_int_equal(apply_progress(&good, &bad_lock, &err), TERN_INVALID);
+    bad_lock = good_lock;
+    bad_lock.grant = -1;
+    assert_int_equal(apply_progress(&good, &bad_lock, &err), TERN_INVALID);
+    bad_lock = good_lock;
+    bad_lock.given_back = -1;
+    assert_int_equal(apply_progress(&good, &bad_lock, &err), TERN_INVALID);
     assert_int_equal(stored(slave, "G", 0), -1); /* nor the good ones beside them */
     assert_ok(apply_progress(&good, &good_lock, &err));
     assert_int_equal(stored(slave, "G", 0), 7);
@@ -328,6 +356,7 @@ int main(void)
         TEST(changes_are_told_once_they_are_made),
         TEST(deleted_topic_loses_its_queues_and_progress_on_the_slave_MD_05),
         TEST(progress_flows_back_and_the_own_is_not_echoed),
+        TEST(lock_that_the_slave_handed_on_is_known_to_a_master_that_lived),
         TEST(master_that_begins_with_nothing_gets_what_was_merged_too),
         TEST(many_entries_come_in_bounded_steps),
         TEST(full_tables_fit_into_answers),
