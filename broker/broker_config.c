@@ -284,6 +284,18 @@ static enum tern_code check_namesrvs(const struct broker_config *config, struct 
     return TERN_OK;
 }
 
+/* Every address of this machine, with or without a port: to be listened on, not to be dialled. */
+static bool means_any(const char *address)
+{
+    static const char *const forms[] = {"0.0.0.0", "[::]"};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        size_t len = strlen(forms[i]);
+        if (!strncmp(address, forms[i], len) && (!address[len] || address[len] == ':'))
+            return true;
+    }
+    return !strcmp(address, "::");
+}
+
 static enum tern_code check_addresses(const struct broker_config *config, struct tern_error *err)
 {
     const char *listen = config->listen_addr, *told = config->advertise_addr;
@@ -292,11 +304,16 @@ static enum tern_code check_addresses(const struct broker_config *config, struct
     snprintf(text, sizeof text, strchr(listen, ':') ? "[%s]:1" : "%s:1", listen);
     if (host_parse(text, &host) != TERN_OK)
         return error_set(err, TERN_CONFIG, "listenAddr: '%s' is no IP address", listen);
-    if (!told[0] && (!strcmp(listen, "0.0.0.0") || !strcmp(listen, "::")))
+    if (!told[0] && means_any(listen))
         return error_set(err, TERN_CONFIG,
                          "advertiseAddr: listenAddr is %s, which no client can dial; set "
                          "advertiseAddr to an address that they reach",
                          listen);
+    if (means_any(told))
+        return error_set(err, TERN_CONFIG,
+                         "advertiseAddr: no client can dial '%s'; set it to an address that they "
+                         "reach",
+                         told);
     bool with_port =
         strchr(told, ':') && (told[0] == '[' || strchr(told, ':') == strrchr(told, ':'));
     if (with_port && !names_host_and_port(told, strlen(told)))

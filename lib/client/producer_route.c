@@ -134,33 +134,55 @@ static size_t least_bad(struct tern_producer *producer, const struct publish *pu
     return otherwise; /* it has no writable queue */
 }
 
+/*
+ * How many queues may be sent to now, and in *at the `wanted`-th of them, from 0. Queues of a
+ * broker stand together: each broker is judged once.
+ */
+static size_t count_usable(struct tern_producer *producer, const struct publish *publish,
+                           const struct send_broker *last_failed, size_t wanted, size_t *at)
+{
+    size_t usable = 0;
+    uint32_t judged = UINT32_MAX;
+    bool good = false;
+    for (size_t i = 0; i < publish->queue_count; i++) {
+        if (publish->queue_broker[i] != judged) {
+            judged = publish->queue_broker[i];
+            const struct publish_broker *target = &publish->brokers[judged];
+            good = target->broker != last_failed && !avoided(producer, target);
+        }
+        if (good && usable++ == wanted)
+            *at = i;
+    }
+    return usable;
+}
+
+/* The next queue of another broker than the one that failed just now; else the first. */
+static size_t second_best(const struct publish *publish, const struct send_broker *last_failed,
+                          size_t first)
+{
+    for (size_t i = 0; i < publish->queue_count; i++) {
+        size_t at = (first + i) % publish->queue_count;
+        if (publish->brokers[publish->queue_broker[at]].broker != last_failed)
+            return at;
+    }
+    return first;
+}
+
 size_t publish_choose(struct tern_producer *producer, struct send_topic *topic,
                       struct publish *publish, const struct send_broker *last_failed)
 {
     uint32_t turn = atomic_fetch_add_explicit(&topic->next_queue, 1, memory_order_relaxed);
-    size_t count = publish->queue_count;
-    size_t first = turn % count;
-    if (publish->broker_count == 1)
+    size_t first = turn % publish->queue_count;
+    const struct publish_broker *target = &publish->brokers[publish->queue_broker[first]];
+    if (publish->broker_count == 1 || (target->broker != last_failed && !avoided(producer, target)))
         return first;
-    size_t second_best = first; /* avoided, but not the one that failed just now */
-    bool has_second = false;
-    uint32_t judged = UINT32_MAX; /* queues of a broker stand together: judged once */
-    for (size_t i = 0; i < count; i++) {
-        size_t at = (first + i) % count;
-        uint32_t index = publish->queue_broker[at];
-        if (index == judged)
-            continue;
-        judged = index;
-        const struct publish_broker *target = &publish->brokers[index];
-        if (target->broker == last_failed)
-            continue;
-        if (!avoided(producer, target))
-            return at;
-        if (!has_second)
-            second_best = at;
-        has_second = true;
-    }
-    return least_bad(producer, publish, turn, second_best);
+    /* Its turns are shared by all the others, not taken by the queue behind its own. */
+    size_t at = first;
+    size_t usable = count_usable(producer, publish, last_failed, SIZE_MAX, &at);
+    if (usable == 0)
+        return least_bad(producer, publish, turn, second_best(publish, last_failed, first));
+    (void)count_usable(producer, publish, last_failed, turn % usable, &at);
+    return at;
 }
 
 /* ---- making a publish ---- */

@@ -94,6 +94,24 @@ static void contradictions_name_their_keys(void **state)
     assert_non_null(strstr(err.text, "brokerName"));
 }
 
+/* It would start and be found by nobody. */
+static void what_no_client_can_dial_is_not_advertised(void **state)
+{
+    static const char *const wrong[] = {"0.0.0.0", "0.0.0.0:10911", "::", "[::]", "[::]:10911"};
+    struct tern_error err;
+    char pair[64];
+    (void)state;
+    assert_int_equal(CHECK(&err, "listenAddr=0.0.0.0"), TERN_CONFIG);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        snprintf(pair, sizeof pair, "advertiseAddr=%s", wrong[i]);
+        assert_int_equal(CHECK(&err, "listenAddr=0.0.0.0", pair), TERN_CONFIG);
+        assert_non_null(strstr(err.text, "advertiseAddr"));
+        assert_non_null(strstr(err.text, wrong[i]));
+    }
+    assert_int_equal(CHECK(&err, "listenAddr=0.0.0.0", "advertiseAddr=[::1]:10911"), TERN_OK);
+    assert_int_equal(CHECK(&err, "listenAddr=::", "advertiseAddr=0.0.0.0.example"), TERN_OK);
+}
+
 /* a name that no topic can have would leave the broker without its trace topic, silently. */
 static void trace_topic_must_be_one_that_clients_send_to(void **state)
 {
@@ -128,6 +146,7 @@ int main(void)
         cmocka_unit_test(bare_retention_is_hours),
         cmocka_unit_test(delay_levels_longer_than_retention_are_refused_or_left_out),
         cmocka_unit_test(keys_not_offered_are_refused_with_the_reason),
+        cmocka_unit_test(what_no_client_can_dial_is_not_advertised),
         cmocka_unit_test(trace_topic_must_be_one_that_clients_send_to),
         cmocka_unit_test(contradictions_name_their_keys),
         cmocka_unit_test(delete_hours_are_a_bit_each),

@@ -64,6 +64,30 @@ static void a_set_without_its_master_is_avoided_as_long_as_it_is_away(void **sta
     client_world_destroy(world);
 }
 
+/* Each queue of the others gets its share of what would have gone to the one that is away. */
+static void what_a_dead_master_would_get_is_shared_evenly(void **state)
+{
+    (void)state;
+    struct client_world *world = world_of_sets();
+    struct tern_producer *producer = client_world_producer(world, NULL);
+    struct tern_send_result result;
+    struct tern_error err = {.text = ""};
+    unsigned sent[2] = {0};
+    send_ok(producer, 8);
+    client_world_crash_broker(world, 0);
+    client_world_run_ms(world, 10);
+    for (int i = 0; i < 120; i++) {
+        if (send_one(producer, "T", "x", &result, &err) != TERN_OK)
+            fail_msg("%s", err.text);
+        assert_string_equal(result.queue.broker_name, "broker-b");
+        sent[result.queue.queue_id]++;
+    }
+    assert_int_equal(sent[0], 60);
+    assert_int_equal(sent[1], 60);
+    tern_producer_destroy(producer);
+    client_world_destroy(world);
+}
+
 static void its_master_is_used_again_soon_after_its_return(void **state)
 {
     (void)state;
@@ -295,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_set_without_its_master_is_avoided_as_long_as_it_is_away),
+        cmocka_unit_test(what_a_dead_master_would_get_is_shared_evenly),
         cmocka_unit_test(its_master_is_used_again_soon_after_its_return),
         cmocka_unit_test(a_silent_master_costs_its_set_not_the_others),
         cmocka_unit_test(a_master_that_takes_no_writes_is_tried_once_a_second),
