@@ -101,7 +101,8 @@ void ha_take_from(void *arg, const char *ha_address, bool force)
     replica_recover(ha->replica, ha_address, force);
 }
 
-/* Queues' ends are what the log says before progress is held against them. @thread ha task */
+/* Queues' ends are what the log says before progress is held against them: a tail that was taken
+ * lies beyond the limit of before, and tables.open() looks only up to the limit. @thread ha task */
 static enum tern_code dispatch_all(struct ha *ha, int64_t whole, struct tern_error *err)
 {
     struct store *store = ha->options.store;

@@ -10,16 +10,15 @@
 #include "rpc/client.h"
 #include "tests/cluster/set_world.h"
 
-enum { PATIENCE_MS = 3000 };
+enum { PATIENCE_MS = 3000, SUSPEND_MS = 15000 };
 
 static ProtobufCBinaryData text_bytes(const char *text)
 {
     return frame_bytes(text, strlen(text));
 }
 
-static enum tern_code ask_at(struct world *world, const char *address, const char *client_id,
-                             TernRequest *request, const void *payload, size_t payload_size,
-                             int64_t timeout_ms, struct rpc_call **out)
+static struct rpc_client *connect_to(struct world *world, const char *address,
+                                     const char *client_id, struct rpc_peer **peer)
 {
     struct rpc_client_options options = {.max_message_bytes = 8 << 20,
                                          .connect_wait_ms = 1000,
@@ -28,12 +27,21 @@ static enum tern_code ask_at(struct world *world, const char *address, const cha
                                          .client_id = client_id};
     struct tern_error err = {.text = ""};
     struct rpc_client *client;
-    struct rpc_peer *peer;
-    struct rpc_call *call = NULL;
     assert_int_equal(rpc_client_create(&world->cluster.client_env, world->cluster.client_link,
                                        &options, &client),
                      TERN_OK);
-    assert_int_equal(rpc_peer_get(client, address, &peer, &err), TERN_OK);
+    assert_int_equal(rpc_peer_get(client, address, peer, &err), TERN_OK);
+    return client;
+}
+
+static enum tern_code ask_at(struct world *world, const char *address, const char *client_id,
+                             TernRequest *request, const void *payload, size_t payload_size,
+                             int64_t timeout_ms, struct rpc_call **out)
+{
+    struct tern_error err = {.text = ""};
+    struct rpc_peer *peer;
+    struct rpc_call *call = NULL;
+    struct rpc_client *client = connect_to(world, address, client_id, &peer);
     enum tern_code code =
         rpc_call_wait(peer, request, payload, payload_size, timeout_ms, &call, &err);
     rpc_peer_unref(peer);
@@ -66,45 +74,127 @@ enum tern_code world_ask(struct world *world, struct sim_node *node, const char 
     return ask_at(world, node->address, client_id, request, payload, payload_size, timeout_ms, out);
 }
 
+/* ---- requests under way ---- */
+
+static void on_ended(struct rpc_call *call, void *arg)
+{
+    struct world_call *ours = arg;
+    assert_ptr_equal(ours->call, call);
+    ours->done = true;
+}
+
+void world_ask_start(struct world *world, struct sim_node *node, TernRequest *request,
+                     const void *payload, size_t payload_size, int64_t timeout_ms,
+                     struct world_call *out)
+{
+    struct rpc_peer *peer;
+    *out = (struct world_call){.client = connect_to(world, node->address, "asker", &peer)};
+    assert_int_equal(rpc_call_create(peer, payload_size, &out->call), TERN_OK);
+    if (payload_size)
+        memcpy(rpc_call_payload(out->call), payload, payload_size);
+    rpc_call_start(out->call, request, payload_size, timeout_ms, on_ended, out);
+    rpc_peer_unref(peer);
+}
+
+enum tern_code world_call_end(struct world_call *call)
+{
+    assert_true(call->done);
+    enum tern_code code = rpc_call_result(call->call);
+    rpc_call_unref(call->call);
+    rpc_client_destroy(call->client);
+    return code;
+}
+
 /* ---- pulling ---- */
+
+struct pull_header {
+    Tern__Wire__OffsetVersion known;
+    Tern__Wire__PullRequest body;
+    TernRequest request;
+    char any[2];
+};
+
+static TernRequest *fill_pull(struct pull_header *header, int32_t queue_id, int64_t offset,
+                              struct offset_version version)
+{
+    tern__wire__offset_version__init(&header->known);
+    tern__wire__pull_request__init(&header->body);
+    tern__wire__request__init(&header->request);
+    memcpy(header->any, "*", sizeof header->any);
+    header->known.epoch = version.epoch;
+    header->known.counter = version.counter;
+    header->body.group = text_bytes(WORLD_GROUP);
+    header->body.topic = text_bytes(WORLD_TOPIC);
+    header->body.queue_id = queue_id;
+    header->body.offset = offset;
+    header->body.max_count = 32;
+    header->body.has_subscription = true;
+    header->body.expression = header->any;
+    header->body.offset_version = &header->known;
+    header->request.body_case = TERN__WIRE__REQUEST__BODY_PULL;
+    header->request.pull = &header->body;
+    return &header->request;
+}
+
+static struct world_pull read_pull(enum tern_code code, const struct rpc_call *call)
+{
+    struct world_pull result = {.code = code, .next = -1, .suggested = -1};
+    if (!call || !call->response || call->response->body_case != TERN__WIRE__RESPONSE__BODY_PULL)
+        return result;
+    const Tern__Wire__PullResponse *answer = call->response->pull;
+    result.next = answer->next_offset;
+    result.min = answer->min_offset;
+    result.max = answer->max_offset;
+    result.count = answer->count;
+    result.suggested = answer->suggest_broker_id;
+    result.committed = answer->committed_offset;
+    result.has_version = answer->offset_version != NULL;
+    if (result.has_version)
+        result.version =
+            (struct offset_version){answer->offset_version->epoch, answer->offset_version->counter};
+    return result;
+}
+
+static struct world_pull pull(struct world *world, struct sim_node *node, TernRequest *request)
+{
+    struct rpc_call *call;
+    enum tern_code code = world_ask(world, node, "puller", request, NULL, 0, PATIENCE_MS, &call);
+    struct world_pull result = read_pull(code, call);
+    world_answer_free(call);
+    return result;
+}
 
 struct world_pull world_pull(struct world *world, struct sim_node *node, int32_t queue_id,
                              int64_t offset, struct offset_version version)
 {
-    Tern__Wire__OffsetVersion known = TERN__WIRE__OFFSET_VERSION__INIT;
-    Tern__Wire__PullRequest body = TERN__WIRE__PULL_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
-    struct world_pull result = {.next = -1, .suggested = -1};
-    struct rpc_call *call;
-    char any[] = "*";
+    struct pull_header header;
+    return pull(world, node, fill_pull(&header, queue_id, offset, version));
+}
 
-    known.epoch = version.epoch;
-    known.counter = version.counter;
-    body.group = text_bytes(WORLD_GROUP);
-    body.topic = text_bytes(WORLD_TOPIC);
-    body.queue_id = queue_id;
-    body.offset = offset;
-    body.max_count = 32;
-    body.has_subscription = true;
-    body.expression = any;
-    body.offset_version = &known;
-    request.body_case = TERN__WIRE__REQUEST__BODY_PULL;
-    request.pull = &body;
-    result.code = world_ask(world, node, "puller", &request, NULL, 0, PATIENCE_MS, &call);
-    if (call && call->response && call->response->body_case == TERN__WIRE__RESPONSE__BODY_PULL) {
-        const Tern__Wire__PullResponse *answer = call->response->pull;
-        result.next = answer->next_offset;
-        result.min = answer->min_offset;
-        result.max = answer->max_offset;
-        result.count = answer->count;
-        result.suggested = answer->suggest_broker_id;
-        result.committed = answer->committed_offset;
-        result.has_version = answer->offset_version != NULL;
-        if (result.has_version)
-            result.version = (struct offset_version){answer->offset_version->epoch,
-                                                     answer->offset_version->counter};
-    }
-    world_answer_free(call);
+struct world_pull world_pull_commit(struct world *world, struct sim_node *node, int32_t queue_id,
+                                    int64_t offset, struct offset_version version)
+{
+    struct pull_header header;
+    TernRequest *request = fill_pull(&header, queue_id, offset, version);
+    header.body.has_commit = true;
+    header.body.commit_offset = offset;
+    return pull(world, node, request);
+}
+
+void world_pull_start(struct world *world, struct sim_node *node, int32_t queue_id, int64_t offset,
+                      struct offset_version version, struct world_call *out)
+{
+    struct pull_header header;
+    TernRequest *request = fill_pull(&header, queue_id, offset, version);
+    header.body.suspend_timeout_ms = SUSPEND_MS;
+    world_ask_start(world, node, request, NULL, 0, 2 * SUSPEND_MS, out);
+}
+
+struct world_pull world_pull_end(struct world_call *call)
+{
+    assert_true(call->done);
+    struct world_pull result = read_pull(rpc_call_result(call->call), call->call);
+    (void)world_call_end(call);
     return result;
 }
 

@@ -243,24 +243,31 @@ void world_send_some(struct world *world, uint32_t count)
         assert_int_equal(world_send(world), TERN_OK);
 }
 
+static TernRequest *fill_put(TernRequest *request, Tern__Wire__SendRequest *send, int32_t queue_id)
+{
+    tern__wire__send_request__init(send);
+    tern__wire__request__init(request);
+    send->producer_group = frame_bytes("putters", 7);
+    send->topic = frame_bytes(WORLD_TOPIC, strlen(WORLD_TOPIC));
+    send->queue_id = queue_id;
+    request->body_case = TERN__WIRE__REQUEST__BODY_SEND;
+    request->send = send;
+    return request;
+}
+
 enum tern_code world_put_to(struct world *world, struct sim_node *node, int32_t queue_id,
                             size_t size_bytes, int64_t timeout_ms)
 {
     static uint8_t body[BIG_BYTES];
-    Tern__Wire__SendRequest send = TERN__WIRE__SEND_REQUEST__INIT;
-    TernRequest request = TERN__WIRE__REQUEST__INIT;
+    Tern__Wire__SendRequest send;
+    TernRequest request;
     struct rpc_call *call;
     uint32_t number = next_number(world);
 
     assert_true(size_bytes >= WORLD_MARK_BYTES && size_bytes <= sizeof body);
     fill_body(body, number);
-    send.producer_group = frame_bytes("putters", 7);
-    send.topic = frame_bytes(WORLD_TOPIC, strlen(WORLD_TOPIC));
-    send.queue_id = queue_id;
-    request.body_case = TERN__WIRE__REQUEST__BODY_SEND;
-    request.send = &send;
-    enum tern_code code =
-        world_ask(world, node, "putter", &request, body, size_bytes, timeout_ms, &call);
+    enum tern_code code = world_ask(world, node, "putter", fill_put(&request, &send, queue_id),
+                                    body, size_bytes, timeout_ms, &call);
     if (call && call->response && call->response->body_case == TERN__WIRE__RESPONSE__BODY_SEND) {
         const Tern__Wire__SendResponse *answer = call->response->send;
         world->places[number] =
@@ -269,6 +276,17 @@ enum tern_code world_put_to(struct world *world, struct sim_node *node, int32_t 
     world_answer_free(call);
     note(world, number, code);
     return code;
+}
+
+void world_put_start(struct world *world, struct sim_node *node, int32_t queue_id,
+                     int64_t timeout_ms, struct world_call *out)
+{
+    uint8_t body[WORLD_MARK_BYTES];
+    Tern__Wire__SendRequest send;
+    TernRequest request;
+    fill_body(body, next_number(world));
+    world_ask_start(world, node, fill_put(&request, &send, queue_id), body, sizeof body, timeout_ms,
+                    out);
 }
 
 enum tern_code world_put(struct world *world, int32_t queue_id)

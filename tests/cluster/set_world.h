@@ -46,6 +46,13 @@ struct world {
     uint32_t sent, acked_count;
 };
 
+/* A request under way: looked at between steps of time, ended once it is done. */
+struct world_call {
+    struct rpc_client *client;
+    struct rpc_call *call;
+    bool done;
+};
+
 /* ---- life ---- */
 
 /* The cluster with a master and a slave, neither runs. */
@@ -91,6 +98,9 @@ void world_send_some(struct world *world, uint32_t count);
 /* By a request to the node, which waits up to timeout_ms for its answer. */
 enum tern_code world_put_to(struct world *world, struct sim_node *node, int32_t queue_id,
                             size_t size_bytes, int64_t timeout_ms);
+/* The same, not waited for; its number stays unacknowledged. */
+void world_put_start(struct world *world, struct sim_node *node, int32_t queue_id,
+                     int64_t timeout_ms, struct world_call *out);
 enum tern_code world_put(struct world *world, int32_t queue_id);
 /* Acknowledged each, or the test fails. */
 void world_put_some(struct world *world, int32_t queue_id, uint32_t count);
@@ -132,8 +142,21 @@ enum tern_code world_ask(struct world *world, struct sim_node *node, const char 
                          TernRequest *request, const void *payload, size_t payload_size,
                          int64_t timeout_ms, struct rpc_call **out);
 void world_answer_free(struct rpc_call *call);
+/* Any request, without waiting; *out stays where it is until world_call_end(), which fails the test
+ * unless it is done. */
+void world_ask_start(struct world *world, struct sim_node *node, TernRequest *request,
+                     const void *payload, size_t payload_size, int64_t timeout_ms,
+                     struct world_call *out);
+enum tern_code world_call_end(struct world_call *call);
 struct world_pull world_pull(struct world *world, struct sim_node *node, int32_t queue_id,
                              int64_t offset, struct offset_version version);
+/* The same, carrying the offset as the group's progress, too. */
+struct world_pull world_pull_commit(struct world *world, struct sim_node *node, int32_t queue_id,
+                                    int64_t offset, struct offset_version version);
+/* The same without waiting for the answer; the broker may park it for 15 s. */
+void world_pull_start(struct world *world, struct sim_node *node, int32_t queue_id, int64_t offset,
+                      struct offset_version version, struct world_call *out);
+struct world_pull world_pull_end(struct world_call *call);
 enum tern_code world_query(struct world *world, struct sim_node *node, const char *group,
                            int32_t queue_id, int64_t *offset, struct offset_version *version);
 enum tern_code world_commit(struct world *world, struct sim_node *node, const char *group,

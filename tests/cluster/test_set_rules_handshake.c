@@ -227,29 +227,41 @@ static void offsets_beyond_a_cut_are_lowered_at_both(void **state)
 
 /* ---- refusing ---- */
 
+/* The slave is master for a while (an operator's change of roles): it writes under an epoch of its
+ * own, and a group reads all of it. */
+static void write_alone(struct world *w, uint32_t count)
+{
+    int64_t end;
+    struct offset_version version;
+    w->slave->config.broker_id = 0;
+    w->slave->config.role = ROLE_ASYNC_MASTER;
+    node_start(w->slave);
+    world_run_ms(w, 3000);
+    for (uint32_t i = 0; i < count; i++)
+        (void)world_put_to(w, w->slave, 0, WORLD_MARK_BYTES, 3000);
+    (void)world_query(w, w->slave, WORLD_GROUP, 0, &end, &version);
+    end = world_queue_end(w->slave, 0);
+    assert_int_equal(world_commit(w, w->slave, WORLD_GROUP, 0, end, version), TERN_OK);
+    node_stop(w->slave);
+    w->slave->config.broker_id = 1;
+    w->slave->config.role = ROLE_SLAVE;
+}
+
 /*
- * The slave was master for a while (an operator's change of roles) and wrote
- * under an epoch of its own; the master, which does not know, opens without it
- * and takes the same number.
+ * The slave was master for a while; the master, which does not know, opens
+ * without it and takes the same number.
  */
 static void two_lines(struct world *w, uint64_t seed, uint32_t by_slave, uint32_t by_master)
 {
     world_prepare(w, seed);
+    w->master->config.consume_visibility = VISIBLE_CONFIRMED;
     w->master->config.recover_timeout_ms = 2000;
     world_start(w);
     world_put_some(w, 0, 20);
     assert_true(world_await(w, world_in_step, 5000));
     node_stop(w->master);
     node_stop(w->slave);
-    w->slave->config.broker_id = 0;
-    w->slave->config.role = ROLE_ASYNC_MASTER;
-    node_start(w->slave);
-    world_run_ms(w, 3000);
-    for (uint32_t i = 0; i < by_slave; i++)
-        (void)world_put_to(w, w->slave, 0, WORLD_MARK_BYTES, 3000);
-    node_stop(w->slave);
-    w->slave->config.broker_id = 1;
-    w->slave->config.role = ROLE_SLAVE;
+    write_alone(w, by_slave);
     node_start(w->master);
     assert_true(world_await(w, world_is_open, 5000));
     for (uint32_t i = 0; i < by_master; i++)
@@ -274,16 +286,50 @@ static void slave_with_a_rival_epoch_refuses_to_be_cut(void **state)
     world_end(&world);
 }
 
-/* …and recovers as at a start: what costs none of its own bytes it takes. */
+/* …and sends that wait then are answered that nothing is sure: what they wrote may be cut, and
+ * other bytes come to its place. */
+static void sends_that_wait_end_when_the_master_stops(void **state)
+{
+    (void)state;
+    struct world_call put;
+    world_prepare(&world, 12);
+    world_add_second(&world);
+    world.master->config.role = ROLE_SYNC_MASTER;
+    world_start(&world);
+    world_put_some(&world, 0, 20);
+    assert_true(world_await(&world, world_in_step, 5000));
+    for (size_t i = 0; i < world.cluster.node_count; i++)
+        node_stop(&world.cluster.nodes[i]);
+    write_alone(&world, 10);
+    node_start(world.second);
+    node_start(world.master);
+    world_run_ms(&world, 3000);
+    assert_int_equal(world_force_open(&world, NULL), TERN_OK);
+    assert_true(world_await(&world, world_in_sync, 20000));
+    sim_net_cut(world.cluster.net, world.master->host, world.second->host);
+    world_put_start(&world, world.master, 0, 10000, &put); /* nobody has it */
+    node_start(world.slave);
+    assert_true(world_await(&world, master_stopped, 8000));
+    world_run_ms(&world, 500);
+    assert_int_equal(world_call_end(&put), TERN_FLUSH_SLAVE_TIMEOUT);
+    world_end(&world);
+}
+
+/* …and recovers as at a start: what costs none of its own bytes it takes. Progress is held against
+ * queues that have all of that: it stands. */
 static void master_that_stopped_takes_the_rival_tail(void **state)
 {
     (void)state;
+    int64_t offset;
+    struct offset_version version;
     two_lines(&world, 5, 10, 0);
     assert_true(world_await(&world, world_in_sync, 20000));
     world_check_equal(world.master, world.slave);
     for (uint32_t i = 20; i < 30; i++)
         assert_true(world_holds(&world, world.master, i));
     assert_int_equal(world_queue_end(world.master, 0), 30);
+    assert_int_equal(world_query(&world, world.master, WORLD_GROUP, 0, &offset, &version), TERN_OK);
+    assert_int_equal(offset, 30);
     world_put_some(&world, 0, 5);
     world_end(&world);
 }
@@ -432,6 +478,7 @@ int main(void)
         cmocka_unit_test(power_loss_at_any_moment_of_a_cut_is_mended),
         cmocka_unit_test(offsets_beyond_a_cut_are_lowered_at_both),
         cmocka_unit_test(slave_with_a_rival_epoch_refuses_to_be_cut),
+        cmocka_unit_test(sends_that_wait_end_when_the_master_stops),
         cmocka_unit_test(master_that_stopped_takes_the_rival_tail),
         cmocka_unit_test(force_open_takes_a_number_above_both),
         cmocka_unit_test(slave_without_a_common_epoch_stands_apart),

@@ -367,6 +367,36 @@ static void offset_beyond_a_lagging_slaves_end_stays(void **state)
     }
 }
 
+/* OF-02. Progress that a pull carries to a slave beyond that one's end counts: only an open master
+ * knows that there is nothing. */
+static void commit_beyond_a_lagging_slaves_end_counts(void **state)
+{
+    (void)state;
+    int64_t offset;
+    struct offset_version version;
+    begin(22);
+    world_put_some(&world, 0, 100);
+    assert_true(world_await(&world, world_in_step, 5000));
+    (void)world_pull_commit(&world, world.master, 0, 100, NO_VERSION);
+    (void)world_pull_commit(&world, world.master, 0, 500, NO_VERSION);
+    assert_int_equal(world_query(&world, world.master, WORLD_GROUP, 0, &offset, &version), TERN_OK);
+    assert_int_equal(offset, 100);
+    cut(world.master->host, world.slave->host);
+    for (int i = 0; i < 80; i++) /* the master's alone */
+        (void)world_put_to(&world, world.master, 0, WORLD_MARK_BYTES, 20);
+    node_kill(world.master);
+    assert_int_equal(world_queue_end(world.slave, 0), 100);
+    (void)world_pull_commit(&world, world.slave, 0, 180, NO_VERSION);
+    assert_int_equal(world_query(&world, world.slave, WORLD_GROUP, 0, &offset, &version), TERN_OK);
+    assert_int_equal(offset, 180);
+    sim_net_heal_all(world.cluster.net);
+    node_start(world.master);
+    assert_true(world_await(&world, world_in_sync, 40000));
+    assert_int_equal(world_query(&world, world.master, WORLD_GROUP, 0, &offset, &version), TERN_OK);
+    assert_int_equal(offset, 180);
+    world_end(&world);
+}
+
 /* The same for a slave whose store is new and empty when the master dies. */
 static void offset_beyond_an_empty_slaves_end_stays(void **state)
 {
@@ -461,6 +491,47 @@ static void slave_shows_its_own_end_once_its_link_is_down(void **state)
     world_end(&world);
 }
 
+static bool slave_shows_the_first(void *arg)
+{
+    const struct world *w = arg;
+    return world_insync(w) == 2 && world_queue_end(w->slave, 0) == 21;
+}
+
+/* …and not to what was confirmed of bytes that it had to cut: others lie there now. */
+static void what_was_confirmed_goes_with_a_cut(void **state)
+{
+    (void)state;
+    world_prepare(&world, 18);
+    world_add_second(&world);
+    world.master->config.role = ROLE_SYNC_MASTER;
+    world.master->config.flush_type = FLUSH_ASYNC;
+    world.master->config.flush_interval_ms = 600000;
+    snprintf(world.master->config.in_sync_replicas_text,
+             sizeof world.master->config.in_sync_replicas_text, "2");
+    world_start(&world);
+    world_put_some(&world, 0, 20);
+    node_stop(world.master); /* on the disk */
+    node_start(world.master);
+    assert_true(world_await(&world, world_in_sync, 10000));
+    world_put_some(&world, 0, 40); /* confirmed to the slaves, lost here */
+    assert_true(world_await(&world, world_in_step, 5000));
+    node_power_off(world.master, SIM_TORN_NONE);
+    cut(world.master->host, world.slave->host);
+    cut(world.master->host, world.second->host);
+    node_start(world.master);
+    world_run_ms(&world, 3000);
+    assert_int_equal(world_force_open(&world, NULL), TERN_OK);
+    assert_true(world_await(&world, world_is_open, 10000));
+    (void)world_put(&world, 0);
+    sim_net_heal_all(world.cluster.net);
+    assert_true(world_await(&world, slave_shows_the_first, 30000));
+    cut(world.master->host, world.second->host); /* nothing more is confirmed */
+    (void)world_put_to(&world, world.master, 0, WORLD_MARK_BYTES, 500);
+    assert_int_equal(world_at(world.slave).whole, world_at(world.master).whole);
+    assert_int_equal(world_queue_end(world.slave, 0), 21);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,10 +550,12 @@ int main(void)
         cmocka_unit_test(absent_slave_is_not_suggested),
         cmocka_unit_test(backlog_is_read_once_though_the_slave_dies),
         cmocka_unit_test(offset_beyond_a_lagging_slaves_end_stays),
+        cmocka_unit_test(commit_beyond_a_lagging_slaves_end_counts),
         cmocka_unit_test(offset_beyond_an_empty_slaves_end_stays),
         cmocka_unit_test(consumers_see_what_is_confirmed),
         cmocka_unit_test(consumers_see_what_is_written_when_asked_for),
         cmocka_unit_test(slave_shows_its_own_end_once_its_link_is_down),
+        cmocka_unit_test(what_was_confirmed_goes_with_a_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,10 +126,10 @@ static void fake_serve_locked(struct fake_node *node, struct rpc_request *rq, bo
         fake_commit(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_QUEUE_RANGE:
-        fake_range(fake, rq);
+        fake_range(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_SEARCH_OFFSET:
-        fake_search(fake, rq);
+        fake_search(node, rq);
         break;
     case TERN__WIRE__REQUEST__BODY_HEARTBEAT:
         fake_heartbeat(fake, rq);

@@ -63,6 +63,7 @@ struct fake_node {
     struct rpc_server *server;
     struct rpc_request *parked[FAKE_PARKED]; /* pulls and WaitEvents */
     unsigned pulls, queries, commits, members_asked;
+    unsigned positions_asked; /* ends and offsets of times */
     /* what it answers alone; else as the whole cluster is told */
     enum tern_code pull_code, query_code, commit_code, members_code;
     bool fresh; /* of the members it knows only who asks */

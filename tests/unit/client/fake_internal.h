@@ -20,9 +20,9 @@ void fake_pull(struct fake_node *node, struct rpc_request *rq, bool again);
 void fake_query(struct fake_node *node, struct rpc_request *rq);
 /* Within a version the higher offset stays. */
 void fake_commit(struct fake_node *node, struct rpc_request *rq);
-void fake_range(struct fake *fake, struct rpc_request *rq);
+void fake_range(struct fake_node *node, struct rpc_request *rq);
 /* A time is an offset here. */
-void fake_search(struct fake *fake, struct rpc_request *rq);
+void fake_search(struct fake_node *node, struct rpc_request *rq);
 
 /* ---- fake_group.c: each answers its request ---- */
 

@@ -186,24 +186,28 @@ void fake_commit(struct fake_node *node, struct rpc_request *rq)
 
 /* ---- offsets ---- */
 
-void fake_range(struct fake *fake, struct rpc_request *rq)
+void fake_range(struct fake_node *node, struct rpc_request *rq)
 {
+    struct fake *fake = node->fake;
     const Tern__Wire__QueueRangeRequest *range = rq->header->queue_range;
     struct fake_queue *queue = fake_queue(fake, &range->topic, range->queue_id);
     Tern__Wire__QueueRangeResponse body = TERN__WIRE__QUEUE_RANGE_RESPONSE__INIT;
     body.min_offset = queue->min;
     body.max_offset = fake->range_max == -2 ? queue->max : fake->range_max;
+    node->positions_asked++;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     response.body_case = TERN__WIRE__RESPONSE__BODY_QUEUE_RANGE;
     response.queue_range = &body;
     rpc_reply(rq, &response, 0);
 }
 
-void fake_search(struct fake *fake, struct rpc_request *rq)
+void fake_search(struct fake_node *node, struct rpc_request *rq)
 {
+    struct fake *fake = node->fake;
     Tern__Wire__SearchOffsetResponse body = TERN__WIRE__SEARCH_OFFSET_RESPONSE__INIT;
     fake->last_search_ms = rq->header->search_offset->store_ms;
     body.offset = fake->search_answer >= 0 ? fake->search_answer : fake->last_search_ms;
+    node->positions_asked++;
     TernResponse response = TERN__WIRE__RESPONSE__INIT;
     response.body_case = TERN__WIRE__RESPONSE__BODY_SEARCH_OFFSET;
     response.search_offset = &body;

@@ -115,6 +115,34 @@ static void brokers_that_are_away_decide_nothing(void **state)
     rig_destroy(&rig);
 }
 
+static bool was_asked_for_progress(void *arg)
+{
+    return ((const struct rig *)arg)->fake->brokers[0].queries > 0;
+}
+
+/* R-7: where a group begins is the master's to say, also when that has just failed others: a slave
+ * may lack what the group has to begin behind. */
+static void where_a_group_begins_is_asked_at_the_master_only(void **state)
+{
+    (void)state;
+    static const enum tern_consume_from policies[] = {TERN_FROM_LAST, TERN_FROM_TIMESTAMP};
+    for (size_t i = 0; i < 2; i++) {
+        struct rig rig = rig_create(1);
+        struct fake_node *master = &rig.fake->brokers[0];
+        struct sim_sched *sched = rig.fake->sim.sched;
+        fake_publish(rig.fake, 0, NULL, 10);
+        assert_ok(tern_consumer_options_from(rig.options, policies[i], 5));
+        rig_start(&rig, "*");
+        assert_true(sim_run_until_true(sched, was_asked_for_progress, &rig,
+                                       clock_mono_ns(rig.fake->env.clock) + ms_to_ns(1000)));
+        failed_addresses_decline(&rig.consumer->failed, master->address, SCHED_NEVER);
+        fake_run_ms(rig.fake, 1000);
+        assert_int_equal(master->positions_asked, 1);
+        assert_int_equal(rig.fake->brokers[1].positions_asked, 0);
+        rig_destroy(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -123,6 +151,7 @@ int main(void)
         cmocka_unit_test(a_condition_that_the_broker_refuses_fails_the_start),
         cmocka_unit_test(tags_are_not_asked_about),
         cmocka_unit_test(brokers_that_are_away_decide_nothing),
+        cmocka_unit_test(where_a_group_begins_is_asked_at_the_master_only),
     };
     return cmocka_run_group_tests_name("push_start", tests, NULL, NULL);
 }
