@@ -132,15 +132,8 @@ void ha_handle_force_open(struct ha *ha, struct rpc_request *request)
                         discard->len, (int)HA_UUID_BYTES);
         return;
     }
-    lock_acquire(&ha->lock);
-    bool before = ha->forced_set; /* said already, and not yet done */
-    ha->forced_set = true;
-    lock_release(&ha->lock);
     enum tern_code code = opening_force(ha->opening, discard->len ? discard->data : NULL, &err);
     if (code != TERN_OK) {
-        lock_acquire(&ha->lock);
-        ha->forced_set = before;
-        lock_release(&ha->lock);
         rpc_reply_failure(request, code, &err);
         return;
     }

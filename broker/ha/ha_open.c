@@ -163,13 +163,7 @@ enum tern_code ha_open_writes(void *arg, const struct insync_set *set, bool rais
     bool some_missing = opening_awaited(ha->opening, missing) > 0;
     lock_acquire(&ha->lock);
     ha->locks_from_ns = some_missing ? now_ns + ms_to_ns(HA_LEASE_MS) : now_ns;
-    if (ha->forced_set)
-        ha->forced_number = epoch.number;
-    uint64_t allow = ha->forced_number;
-    ha->forced_set = false;
     lock_release(&ha->lock);
-    if (allow)
-        source_allow_cuts(ha->source, allow);
     if (!ha->options.confirmed_visibility)
         store_set_dispatch_limit(ha->options.store, INT64_MAX);
     source_open(ha->source, set, at.min);

@@ -53,8 +53,6 @@ struct ha {
     char address[HA_ADDRESS_BYTES];
     struct todo todo;
     struct ha_member *refuser; /* the slave that made us stop; malloc'ed */
-    uint64_t forced_number;    /* forceOpen took numbers from here on; 0: no */
-    bool forced_set;           /* forceOpen was said for the opening under way */
     int64_t alone_since_ns;    /* a slave's: without its master, or a word of it, since */
     int64_t locks_from_ns;     /* a master decides about locks from then on */
     bool master_spoke;         /* … but for a word of it */

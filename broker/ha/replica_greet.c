@@ -208,12 +208,9 @@ static bool understand(struct replica *replica, const struct rpc_call *call, uin
 
 /* ---- settling ---- */
 
-static void question_of(struct replica *replica, const Tern__Wire__HaHandshakeResponse *body,
-                        struct replica_question *out)
+static void question_of(struct replica *replica, struct replica_question *out)
 {
     *out = (struct replica_question){.own = &replica->self, .source = &replica->incoming};
-    if (body->force_cut_number > 0)
-        out->force_cut_number = (uint64_t)body->force_cut_number;
     out->recover = replica->greeted.purpose == REPLICA_RECOVER;
     out->force = replica->greeted.force;
     lock_acquire(&replica->lock);
@@ -315,7 +312,7 @@ void replica_settle(struct replica *replica, struct rpc_call *answer, uint64_t g
     struct replica_plan plan;
     if (understand(replica, answer, generation)) {
         const Tern__Wire__HaHandshakeResponse *body = body_of(answer);
-        question_of(replica, body, &question);
+        question_of(replica, &question);
         replica_plan(&question, &plan);
         replica->refuses_cut = false;
         if (replica_carry_out(replica, &plan, generation))

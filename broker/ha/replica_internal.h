@@ -55,8 +55,7 @@ struct replica_plan {
 struct replica_question {
     const struct ha_member *own, *source;
     bool recover, force;
-    bool rejoin;               /* an operator gave up what is here */
-    uint64_t force_cut_number; /* of the source's answer */
+    bool rejoin; /* an operator gave up what is here */
 };
 
 void replica_plan(const struct replica_question *question, struct replica_plan *out);

@@ -84,7 +84,8 @@ static bool source_is_not_beyond(const struct replica_question *q, int64_t commo
     return same_last(q->own, q->source) && q->source->log_end <= q->own->log_end;
 }
 
-/* Bytes that both wrote beyond the common point, ours under an epoch that is not below. */
+/* Bytes that both wrote beyond the common point, ours under an epoch that is not below. What forces
+ * a cut is the number that forceOpen takes, which is above both. */
 static bool epoch_forbids(const struct replica_question *q)
 {
     return last_number(q->own) >= last_number(q->source) && !same_last(q->own, q->source);
@@ -138,8 +139,7 @@ void replica_plan(const struct replica_question *q, struct replica_plan *out)
         }
         return;
     }
-    if (costs_bytes && epoch_forbids(q) && !(q->recover && q->force) &&
-        (q->recover || q->force_cut_number <= last_number(own))) {
+    if (costs_bytes && epoch_forbids(q) && !(q->recover && q->force)) {
         refuse_cut(q, out);
         return;
     }

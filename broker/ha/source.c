@@ -207,13 +207,6 @@ void source_close(struct source *source)
     source_tell(source);
 }
 
-void source_allow_cuts(struct source *source, uint64_t number)
-{
-    lock_acquire(&source->lock);
-    source->allow_number = number;
-    lock_release(&source->lock);
-}
-
 /* ---- news ---- */
 
 /* Takes out the parked fetches for which there are bytes before `end`. @locks holds:HA_SOURCE */

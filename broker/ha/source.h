@@ -52,8 +52,6 @@ void source_relieve(struct source *source);
  */
 void source_open(struct source *source, const struct insync_set *set, int64_t confirmed);
 void source_close(struct source *source);
-/* forceOpen took this number: slaves that refuse a cut are told that it may proceed. */
-void source_allow_cuts(struct source *source, uint64_t number);
 
 /* As ha_on_end() and its kin. */
 void source_on_end(struct source *source, int64_t end);

@@ -26,6 +26,7 @@
 struct greeting {
     struct rpc_request *request;
     const Tern__Wire__HaHandshakeRequest *in;
+    bool open; /* before `self` was looked at: that has the epoch it was opened with */
     struct ha_member from, self;
     bool has_common;
     struct ha_common common;
@@ -78,6 +79,14 @@ static enum tern_code check_purpose(const struct source *source,
     }
 }
 
+static bool is_open(struct source *source)
+{
+    lock_acquire(&source->lock);
+    bool open = source->open;
+    lock_release(&source->lock);
+    return open;
+}
+
 /* NULL: refused, and *code and err say why. */
 static struct greeting *read_greeting(struct source *source, struct rpc_request *request,
                                       enum tern_code *code, struct tern_error *err)
@@ -99,6 +108,7 @@ static struct greeting *read_greeting(struct source *source, struct rpc_request 
     if (*code == TERN_OK)
         *code = check_purpose(source, greeting->in, err);
     if (*code == TERN_OK) {
+        greeting->open = is_open(source);
         source->options.part.self(source->options.part.arg, &greeting->self);
         *code = check_place(&greeting->self, &greeting->from, err);
     }
@@ -148,7 +158,7 @@ static void refuse(struct source *source, struct rpc_request *request, enum tern
 
 /* SYSTEM_BUSY: ask again in retry_ms. */
 static void reply(struct source *source, struct greeting *greeting, enum tern_code code,
-                  uint64_t session, uint64_t force_number)
+                  uint64_t session)
 {
     Tern__Wire__HaHandshakeResponse body = TERN__WIRE__HA_HANDSHAKE_RESPONSE__INIT;
     Tern__Wire__Epoch epoch = TERN__WIRE__EPOCH__INIT;
@@ -171,7 +181,6 @@ static void reply(struct source *source, struct greeting *greeting, enum tern_co
     body.session = session;
     body.sync_flush = source->ha->sync_flush;
     body.retry_ms = SOURCE_RETRY_MS;
-    body.force_cut_number = (int64_t)force_number;
     response.code = wire_code_of(code);
     response.remark = code == TERN_OK ? NULL : (char *)(uintptr_t)busy;
     response.body_case = TERN__WIRE__RESPONSE__BODY_HA_HANDSHAKE;
@@ -325,20 +334,13 @@ static void log_attached(struct source *source, const struct greeting *greeting)
              greeting->has_common ? greeting->common.epoch.number : 0);
 }
 
-/* Whether the member refuses a cut for a good reason that no operator has overruled: then an open
- * master must stop writing. */
-static bool stops_writing(struct source *source, const struct greeting *greeting,
-                          uint64_t *force_number)
+/* Whether the member refuses a cut for a good reason: then an open master must stop writing. The
+ * number that forceOpen takes is above both, so after it no refusal is founded. */
+static bool stops_writing(const struct greeting *greeting)
 {
-    const struct ha_member *from = &greeting->from;
-    lock_acquire(&source->lock);
-    bool open = source->open;
-    *force_number = source->allow_number;
-    lock_release(&source->lock);
-    return open && greeting->in->refuses_cut &&
+    return greeting->open && greeting->in->refuses_cut &&
            greeting->in->purpose == TERN__WIRE__HA_PURPOSE__HA_FOLLOW &&
-           refusal_is_founded(greeting) &&
-           *force_number <= from->epochs[from->epoch_count - 1].number;
+           refusal_is_founded(greeting);
 }
 
 void source_handshake(struct source *source, struct rpc_request *request)
@@ -347,7 +349,6 @@ void source_handshake(struct source *source, struct rpc_request *request)
     enum tern_code code;
     struct fetch *orphans = NULL;
     uint64_t number = 0;
-    uint64_t force_number = 0;
 
     struct greeting *greeting = read_greeting(source, request, &code, &err);
     if (!greeting) {
@@ -357,7 +358,7 @@ void source_handshake(struct source *source, struct rpc_request *request)
     find_common(greeting);
     void *arg = source->options.part.arg;
     source->options.on_heard(arg, &greeting->from, greeting->in->has_cut, greeting->in->cut_at);
-    if (stops_writing(source, greeting, &force_number)) {
+    if (stops_writing(greeting)) {
         source->options.on_refused(arg, &greeting->from);
         code = TERN_AGAIN;
     } else if (greeting->in->purpose != TERN__WIRE__HA_PURPOSE__HA_LOOK) {
@@ -368,7 +369,7 @@ void source_handshake(struct source *source, struct rpc_request *request)
         if (number && code == TERN_OK)
             log_attached(source, greeting);
         reply(source, greeting, code == TERN_OK ? TERN_OK : TERN_SYSTEM_BUSY,
-              code == TERN_OK ? number : 0, force_number);
+              code == TERN_OK ? number : 0);
     } else {
         refuse(source, request, code, &err);
     }

@@ -111,7 +111,6 @@ struct source {
     struct fetch *cold; /* newest first */
     int64_t planned_ns; /* when the task comes again */
     bool stopping, open;
-    uint64_t allow_number; /* a forced opening's; 0: none */
     struct insync insync;  /* once open */
     int64_t confirmed;     /* outlives a closing */
     int64_t retry_save_ns; /* not before; 0: at once */

@@ -28,7 +28,6 @@ static void answer_handshake(struct fake_source *source, struct rpc_request *req
     out.session = source->refuse ? 0 : ++source->session;
     out.sync_flush = source->sync_flush;
     out.retry_ms = source->retry_ms;
-    out.force_cut_number = (int64_t)source->force_cut_number;
     response.code = wire_code_of(source->refuse);
     response.remark = "as the test wants it";
     response.body_case = TERN__WIRE__RESPONSE__BODY_HA_HANDSHAKE;

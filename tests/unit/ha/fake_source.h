@@ -34,7 +34,6 @@ struct fake_source {
     /* what it answers */
     enum tern_code refuse; /* handshakes */
     uint32_t retry_ms;
-    uint64_t force_cut_number;
     bool sync_flush;
     enum fake_fault fault;
     uint32_t chunk_max;

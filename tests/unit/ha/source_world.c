@@ -80,6 +80,10 @@ static void self(void *arg, struct ha_member *out)
     out->log_end = w->store.whole;
     out->flushed = w->store.flushed;
     out->segment_bytes = w->ha.segment_bytes;
+    void (*after_self)(struct source_world *) = w->after_self;
+    w->after_self = NULL;
+    if (after_self)
+        after_self(w);
 }
 
 static void wake(void *arg)

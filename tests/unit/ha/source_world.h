@@ -30,6 +30,8 @@ struct source_world {
     bool no_memory;     /* for tables */
     /* Once, when a fetch has been looked at: what comes before it is parked. */
     void (*meanwhile)(struct source_world *w);
+    /* Once, when we have said who we are: what comes then is not in it. */
+    void (*after_self)(struct source_world *w);
     unsigned fills;
     enum tern_code apply_code;
     bool woken;

@@ -140,10 +140,11 @@ static void a_newer_epoch_refuses_to_be_cut(void **state)
     assert_int_equal(world.store.at.appended, 6000);
     assert_text("mqadmin forceOpen");
     assert_int_equal(sim_log_count(&world.sim, "forceOpen"), 1); /* not each second */
-    world.source.force_cut_number = 4;                           /* not above ours */
     world_run(3000);
     assert_int_equal(world.settled, 0);
-    world.source.force_cut_number = 5;
+    struct ha_member *source = &world.source.member; /* it was opened with a number above both */
+    source->epochs[source->epoch_count++] = (struct ha_epoch){5, 50, source->log_end - 500};
+    source->highest_epoch = 5;
     world_until(&world.settled, 1);
     world_run(500);
     world_check_same();

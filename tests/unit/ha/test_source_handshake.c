@@ -53,7 +53,6 @@ static void a_slave_attaches_where_both_logs_part(void **state)
     assert_true(got->session != 0);
     assert_int_equal(got->source->log_end, WORLD_END);
     assert_int_equal(got->source->n_epochs, 2);
-    assert_int_equal(got->force_cut_number, 0);
     fake_ask_free(ask);
     assert_int_equal(w.heard, 1);
     assert_false(w.heard_cut);
@@ -286,18 +285,27 @@ static void a_refusal_without_a_newer_epoch_stops_nobody(void **state)
     assert_int_equal(w.refused, 0);
 }
 
-static void a_forced_opening_lets_the_cut_proceed(void **state)
+static void open_with_the_next_epoch(struct source_world *world)
+{
+    struct tern_error err;
+    struct ha_epoch epoch;
+    assert_ok(epochs_begin(world->epochs, 0, WORLD_END, &epoch, &err));
+    source_world_open(world);
+}
+
+/* …and only it stops: whoever refuses is above the epoch that we opened with, or is no reason. */
+static void an_opening_with_a_number_above_lets_the_cut_proceed(void **state)
 {
     (void)state;
     struct slave s = slave_of(&w, 1);
     s.member.epochs[1] = (struct ha_epoch){4, 44, 500};
     s.member.highest_epoch = 4;
-    source_allow_cuts(w.source, 5);
-    struct fake_ask *ask = greet_refusing(&s);
-    assert_int_equal(fake_ask_code(ask), TERN__WIRE__CODE__SUCCESS);
-    assert_int_equal(ask->response->ha_handshake->force_cut_number, 5);
-    assert_true(ask->response->ha_handshake->session != 0);
-    fake_ask_free(ask);
+    source_close(w.source);
+    epochs_seen(w.epochs, 4);
+    w.after_self = open_with_the_next_epoch; /* a refusal that came just before it */
+    expect_code(greet_refusing(&s), TERN_OK);
+    assert_int_equal(w.refused, 0);
+    expect_code(greet_refusing(&s), TERN_OK);
     assert_int_equal(w.refused, 0);
     s.member.epochs[1].number = 6; /* of a master after that opening */
     s.member.highest_epoch = 6;
@@ -356,7 +364,7 @@ int main(void)
         T(a_new_handshake_ends_the_former_session),
         T(a_newer_epoch_that_refuses_a_cut_stops_the_master),
         T(a_refusal_without_a_newer_epoch_stops_nobody),
-        T(a_forced_opening_lets_the_cut_proceed),
+        T(an_opening_with_a_number_above_lets_the_cut_proceed),
         T(no_more_slaves_than_a_set_can_have),
         T(nothing_is_taken_after_the_stop),
     };
