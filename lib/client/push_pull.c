@@ -175,6 +175,15 @@ static void keep_peer(struct push_queue *queue, const struct broker_choice *choi
         rpc_peer_unref(old);
 }
 
+/* So many queues at one broker that their parked pulls would leave no room for heartbeats and
+ * commits: the rest is asked for what is there, again and again. */
+static uint32_t suspend_ms(const struct push_queue *queue, const struct rpc_peer *peer)
+{
+    if (rpc_peer_crowded(peer))
+        return 0;
+    return queue->asked_id == 0 ? PULL_SUSPEND_MS : SLAVE_SUSPEND_MS;
+}
+
 /* Sends the pull; the queue is PULLING, or dropped. @locks takes:CONSUMER */
 static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
 {
@@ -199,7 +208,7 @@ static void start_pull(struct push_queue *queue, struct rpc_peer *peer)
     pull.queue_id = queue->id.queue_id;
     pull.offset = queue->next_offset;
     pull.max_count = consumer->options.pull_batch;
-    pull.suspend_timeout_ms = queue->asked_id == 0 ? PULL_SUSPEND_MS : SLAVE_SUSPEND_MS;
+    pull.suspend_timeout_ms = suspend_ms(queue, peer);
     bool brokers = !push_store_used(consumer); /* else progress and its versions are not theirs */
     pull.commit_offset = brokers ? window_left(&queue->window) : 0;
     pull.has_commit = pull.commit_offset > 0;

@@ -30,6 +30,7 @@
 
 enum {
     CALLS_PER_PEER_MAX = 4096 - 8, /* the link's limit, less what pings need */
+    CALLS_CROWDED = 3072,          /* from here on none should wait at the peer */
     FREE_CALLS_MAX = 1024,
     CALL_TIMEOUT_MAX_MS = 600000,
     ARENA_SLACK_BYTES = 1 << 20
@@ -124,6 +125,11 @@ static enum tern_code create_call(struct rpc_peer *peer, size_t payload_cap,
     atomic_store(&call->refs, 1);
     *out = call;
     return TERN_OK;
+}
+
+bool rpc_peer_crowded(const struct rpc_peer *peer)
+{
+    return atomic_load_explicit(&peer->calls, memory_order_relaxed) >= CALLS_CROWDED;
 }
 
 enum tern_code rpc_call_create(struct rpc_peer *peer, size_t payload_cap, struct rpc_call **out)

@@ -47,6 +47,11 @@ bool rpc_peer_up(const struct rpc_peer *peer);
 /* Known to be away: its connection was lost or could not be made. Neither up nor down: not known
  * yet. */
 bool rpc_peer_down(const struct rpc_peer *peer);
+/*
+ * Most of what the connection carries is under way: calls that would be kept waiting there should
+ * not be made now, so that others find room. @thread any
+ */
+bool rpc_peer_crowded(const struct rpc_peer *peer);
 /* Since when it is up (monotonic); the time of the last change when it is not, 0: never was. */
 int64_t rpc_peer_up_since_ns(const struct rpc_peer *peer);
 /* Dials without waiting for the end of the back-off, at most once a second; nothing when it is up.

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/client/push_rig.h"
 
+#include "client/instance_internal.h"
 #include "client/push_internal.h"
 
 /* ---- answers that contradict themselves ---- */
@@ -129,6 +130,47 @@ _Static_assert(PULL_SUSPEND_MS < PULL_TIMEOUT_MS && SLAVE_SUSPEND_MS < PULL_TIME
                "a long poll would be taken for a failure");
 
 /* */
+static uint32_t wait_asked_for;
+
+static bool note_wait(struct fake_node *node, struct rpc_request *rq,
+                      const Tern__Wire__PullRequest *pull)
+{
+    (void)node, (void)rq;
+    wait_asked_for = pull->suspend_timeout_ms;
+    return false;
+}
+
+/* What stays at the broker leaves room for what must get through. */
+static void on_a_crowded_connection_no_pull_waits_at_the_broker(void **state)
+{
+    (void)state;
+    enum { CALLS = 3072 };
+    static struct rpc_call *calls[CALLS];
+    struct rig rig = rig_create(1);
+    struct tern_error err;
+    struct rpc_peer *peer;
+    rig.fake->on_pull = note_wait;
+    rig_start(&rig, "*");
+    fake_run_ms(rig.fake, 1000);
+    assert_int_not_equal(wait_asked_for, 0);
+    assert_ok(rpc_peer_get(rig.consumer->instance->rpc, rig.fake->brokers[0].address, &peer, &err));
+    for (int i = 0; i < CALLS; i++)
+        assert_ok(rpc_call_create(peer, 0, &calls[i]));
+    fake_run_ms(rig.fake, 60000); /* the parked one has come back */
+    assert_int_equal(wait_asked_for, 0);
+    uint32_t pulls = rig.fake->brokers[0].pulls;
+    fake_publish(rig.fake, 0, NULL, 10);
+    fake_run_ms(rig.fake, 1500);
+    assert_int_equal(rig.heard->count, 10);
+    assert_true(rig.fake->brokers[0].pulls < pulls + 20);
+    for (int i = 0; i < CALLS; i++)
+        rpc_call_unref(calls[i]);
+    fake_run_ms(rig.fake, 2000);
+    assert_int_not_equal(wait_asked_for, 0);
+    rpc_peer_unref(peer);
+    rig_destroy(&rig);
+}
+
 static void a_pull_that_waits_its_whole_time_is_no_failure(void **state)
 {
     (void)state;
@@ -259,6 +301,7 @@ int main(void)
         cmocka_unit_test(progress_passes_what_never_matches),
         cmocka_unit_test(answers_without_progress_do_not_spin),
         cmocka_unit_test(nothing_new_at_once_again_and_again_slows_down),
+        cmocka_unit_test(on_a_crowded_connection_no_pull_waits_at_the_broker),
         cmocka_unit_test(a_pull_that_waits_its_whole_time_is_no_failure),
         cmocka_unit_test(a_dead_master_is_replaced_by_its_slave_and_taken_back),
         cmocka_unit_test(the_suggested_broker_is_asked_next),
