@@ -302,7 +302,7 @@ static void give_back(struct queue_locks *locks, const char *client, int64_t gra
     queue_locks_release(locks, "G", "T", 0, client, &claim);
 }
 
-static int hand_on(struct queue_locks *locks, const char *client)
+static enum queue_lock_result hand_on(struct queue_locks *locks, const char *client)
 {
     return queue_locks_claim(locks, "G", "T", 0, client, QUEUE_LOCK_GRANTS_FREED, NULL, NULL);
 }
