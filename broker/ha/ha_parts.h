@@ -1,4 +1,5 @@
-/* Replication's whole, for ha.c (assembly, events) and ha_admin.c (what operators ask). */
+/* Replication's whole, for ha.c (assembly, events), ha_open.c and ha_stall.c (how a master opens,
+ * and stands still), ha_asked.c (what the broker asks) and ha_admin.c (what operators ask). */
 #ifndef HA_PARTS_H
 #define HA_PARTS_H
 
