@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/unit/base/unit.h"
+#include "tests/unit/base/held_port.h"
 
 enum { STOP_LIMIT_MS = 5000, LINE_BYTES = 256 };
 
@@ -192,7 +192,7 @@ bool daemon_wait_ready(struct daemon *daemon)
         struct pollfd readable = {.fd = daemon->out, .events = POLLIN};
         int64_t left = deadline - now_ms();
         if (left <= 0 || poll(&readable, 1, (int)left) != 1)
-            fail_msg("no ready line within %d ms; log %s", PATIENCE_MS, daemon->log);
+            daemon_fail(daemon, "no ready line within %d ms", PATIENCE_MS);
         ssize_t got = read(daemon->out, line + len, sizeof line - 1 - len);
         if (got <= 0)
             return false;
@@ -217,6 +217,13 @@ int daemon_stop(struct daemon *daemon, int signo)
 {
     assert_int_equal(kill(daemon->pid, signo), 0);
     return daemon_wait(daemon, signo == SIGKILL ? PATIENCE_MS : STOP_LIMIT_MS);
+}
+
+void daemon_show_log(const struct daemon *daemon)
+{
+    char *log = file_read(daemon->log, NULL);
+    print_error("%s:\n%s\n", daemon->log, log);
+    free(log);
 }
 
 /* The number behind `key` in a file of "key: number" lines; -1 when it is gone. */
@@ -281,12 +288,13 @@ static void start_namesrv(struct cluster *cluster)
 
 void cluster_spawn_broker(struct cluster *cluster)
 {
-    char port[32] = "listenPort=0", root[DAEMON_PATH_BYTES + 32], log[DAEMON_PATH_BYTES];
+    char port[32], root[DAEMON_PATH_BYTES + 32], log[DAEMON_PATH_BYTES];
     const char *args[DAEMON_ARGS_MAX + 1] = {
         "-o", "brokerName=broker-a", "-o", "haListenPort=0", "-o", port, "-o", root};
     size_t n = 8;
-    if (cluster->broker.address[0])
-        snprintf(port, sizeof port, "listenPort=%.6s", strrchr(cluster->broker.address, ':') + 1);
+    if (!cluster->port)
+        cluster->held = port_hold(&cluster->port);
+    snprintf(port, sizeof port, "listenPort=%u", cluster->port);
     snprintf(root, sizeof root, "storePathRootDir=%s", cluster->store);
     snprintf(log, sizeof log, "%s/broker.log", cluster->dir);
     if (cluster->namesrv_list[0]) {
@@ -303,10 +311,8 @@ void cluster_spawn_broker(struct cluster *cluster)
 void cluster_start_broker(struct cluster *cluster)
 {
     cluster_spawn_broker(cluster);
-    if (!daemon_wait_ready(&cluster->broker)) {
-        char *log = file_read(cluster->broker.log, NULL);
-        fail_msg("the broker did not start:\n%s", log);
-    }
+    if (!daemon_wait_ready(&cluster->broker))
+        daemon_fail(&cluster->broker, "the broker did not start");
 }
 
 static void prepare(struct cluster *cluster, const char *const *overrides)
@@ -336,16 +342,15 @@ static void expect_clean(struct daemon *daemon)
     if (!daemon->pid)
         return;
     int status = daemon_stop(daemon, SIGTERM);
-    if (status != 0) {
-        char *log = file_read(daemon->log, NULL);
-        fail_msg("ended with %d:\n%s", status, log);
-    }
+    if (status != 0)
+        daemon_fail(daemon, "ended with %d", status);
 }
 
 void cluster_down(struct cluster *cluster)
 {
     expect_clean(&cluster->broker);
     expect_clean(&cluster->namesrv);
+    close(cluster->held);
     work_dir_remove(cluster->dir);
 }
 

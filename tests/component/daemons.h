@@ -56,6 +56,14 @@ int daemon_wait(struct daemon *daemon, int64_t limit_ms);
 /* Sends the signal and waits; a clean stop has 5 s. */
 int daemon_stop(struct daemon *daemon, int signo);
 
+/* Fails the test with these words, after showing the daemon's log. */
+#define daemon_fail(daemon, ...)                                                                   \
+    do {                                                                                           \
+        daemon_show_log(daemon);                                                                   \
+        fail_msg(__VA_ARGS__);                                                                     \
+    } while (0)
+void daemon_show_log(const struct daemon *daemon);
+
 /* Resident memory. Under the thread sanitizer most of it is the sanitizer's own and says nothing.
  */
 #ifdef __SANITIZE_THREAD__
@@ -81,6 +89,8 @@ struct cluster {
     char store[DAEMON_PATH_BYTES];
     char namesrv_list[80]; /* for -n */
     struct daemon namesrv, broker;
+    uint16_t port; /* the broker's; 0: it gets one when it starts */
+    int held;      /* the socket that keeps it while the broker is away */
     const char *overrides[DAEMON_ARGS_MAX / 2]; /* key=value for the broker, NULL at the end */
     const char *const *environment;             /* the broker's, may be NULL */
 };
@@ -89,7 +99,7 @@ struct cluster {
 void cluster_up(struct cluster *cluster, const char *const *overrides);
 /* Without nameserver. */
 void cluster_up_alone(struct cluster *cluster, const char *const *overrides);
-/* Spawns the broker again, on the same port when it had one; the caller waits for ready. */
+/* Spawns the broker again, on its port; the caller waits for ready. */
 void cluster_spawn_broker(struct cluster *cluster);
 /* The same, and waits. */
 void cluster_start_broker(struct cluster *cluster);

@@ -3,8 +3,9 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <unistd.h>
 
-#include "tests/unit/base/unit.h"
+#include "tests/unit/base/held_port.h"
 
 /* A start should take milliseconds, and looking at a store, too. */
 static const char *const small_files[] = {"mappedFileSizeCommitLog=1MiB", "maxMessageSize=64KiB",
@@ -46,19 +47,25 @@ void set_up(struct broker_set *set, const char *role, size_t slaves, const char 
 void set_move(struct broker_set *set, size_t node)
 {
     struct set_node *at = &set->nodes[node];
-    snprintf(at->port, sizeof at->port, "listenPort=0");
-    snprintf(at->ha_port, sizeof at->ha_port, "haListenPort=0");
+    int before[2] = {at->held[0], at->held[1]};
+    at->held[0] = port_hold(&at->port);
+    at->held[1] = port_hold(&at->ha_port);
+    for (int i = 0; i < 2; i++)
+        if (before[i] > 0)
+            close(before[i]);
 }
 
 void set_spawn(struct broker_set *set, size_t node)
 {
     struct set_node *at = &set->nodes[node];
-    char id[32], role[40], root[DAEMON_PATH_BYTES + 32], log[DAEMON_PATH_BYTES];
+    char port[32], ha_port[32], id[32], role[40], root[DAEMON_PATH_BYTES + 32],
+        log[DAEMON_PATH_BYTES];
     const char *args[DAEMON_ARGS_MAX + 1] = {"-n", set->namesrv_list};
     size_t n = 2;
-    const char *const always[] = {
-        "brokerName=broker-a", at->port, at->ha_port, id, role, root, NULL};
+    const char *const always[] = {"brokerName=broker-a", port, ha_port, id, role, root, NULL};
     const char *const *lists[] = {always, small_files, set->overrides, at->own};
+    snprintf(port, sizeof port, "listenPort=%u", at->port);
+    snprintf(ha_port, sizeof ha_port, "haListenPort=%u", at->ha_port);
     snprintf(id, sizeof id, "brokerId=%d", at->id);
     snprintf(role, sizeof role, "brokerRole=%s", at->id ? "SLAVE" : set->role);
     snprintf(root, sizeof root, "storePathRootDir=%s", at->store);
@@ -73,17 +80,10 @@ void set_spawn(struct broker_set *set, size_t node)
 
 void set_start(struct broker_set *set, size_t node)
 {
-    struct set_node *at = &set->nodes[node];
-    struct set_view view;
+    struct daemon *daemon = &set->nodes[node].daemon;
     set_spawn(set, node);
-    if (!daemon_wait_ready(&at->daemon)) {
-        char *log = file_read(at->daemon.log, NULL);
-        fail_msg("node %zu did not start:\n%s", node, log);
-    }
-    set_view(set, node, &view);
-    snprintf(at->port, sizeof at->port, "listenPort=%.6s", strrchr(at->daemon.address, ':') + 1);
-    snprintf(at->ha_port, sizeof at->ha_port, "haListenPort=%.6s",
-             strrchr(view.ha_address, ':') + 1);
+    if (!daemon_wait_ready(daemon))
+        daemon_fail(daemon, "node %zu did not start", node);
 }
 
 static void forget_wire(struct set_node *node)
@@ -104,7 +104,7 @@ void set_stop(struct broker_set *set, size_t node)
     struct set_node *at = &set->nodes[node];
     int status = daemon_stop(&at->daemon, SIGTERM);
     if (status != 0)
-        fail_msg("node %zu ended with %d:\n%s", node, status, file_read(at->daemon.log, NULL));
+        daemon_fail(&at->daemon, "node %zu ended with %d", node, status);
     forget_wire(at);
 }
 
@@ -157,6 +157,9 @@ void set_down(struct broker_set *set)
             set_stop(set, i);
         else
             forget_wire(&set->nodes[i]);
+    for (size_t i = 0; i < set->count; i++)
+        for (int k = 0; k < 2; k++)
+            close(set->nodes[i].held[k]);
     assert_int_equal(daemon_stop(&set->namesrv, SIGTERM), 0);
     work_dir_remove(set->dir);
 }
@@ -188,8 +191,7 @@ void set_await_logged(const struct broker_set *set, size_t node, const char *wor
     int64_t deadline = now_ms() + PATIENCE_MS;
     while (!set_logged(set, node, words)) {
         if (now_ms() >= deadline)
-            fail_msg("node %zu never logs \"%s\":\n%s", node, words,
-                     file_read(set->nodes[node].daemon.log, NULL));
+            daemon_fail(&set->nodes[node].daemon, "node %zu never logs \"%s\"", node, words);
         look_again_soon();
     }
 }

@@ -17,7 +17,8 @@ struct set_node {
     struct daemon daemon;
     int id;
     char store[DAEMON_PATH_BYTES];
-    char port[32], ha_port[32];     /* listenPort=…, haListenPort=…: those that it got first */
+    uint16_t port, ha_port;         /* its own until it moves */
+    int held[2];                    /* the sockets that keep them while it is away */
     const char *own[SET_OVERRIDES]; /* key=value for this node alone, NULL at the end */
     const char *const *environment; /* may be NULL */
     struct wire wire;               /* a client of it, while wired */

@@ -219,10 +219,8 @@ static void killed_broker_comes_back_with_all_that_it_acknowledged(void **state)
     cluster_start_broker(&cluster);
     await_messages(&cluster, 1000);
     int status = daemon_wait(&bench, 2 * PATIENCE_MS);
-    if (status != 0) {
-        char *log = file_read(bench.log, NULL);
-        fail_msg("mqbench verify ended with %d:\n%s", status, log);
-    }
+    if (status != 0)
+        daemon_fail(&bench, "mqbench verify ended with %d", status);
     cluster_down(&cluster);
 }
 

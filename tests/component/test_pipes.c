@@ -168,7 +168,7 @@ static void lines_keep_their_order_though_the_broker_dies(void **state)
     }
     int status = daemon_wait(&sender, 2 * PATIENCE_MS);
     if (status != DONE)
-        fail_msg("sendMessage ended with %d:\n%s", status, file_read(sender.log, NULL));
+        daemon_fail(&sender, "sendMessage ended with %d", status);
     char *got =
         MQADMIN(&own, DONE, "consumeMessage", "-t", "T", "--body-only", "--idle-exit", "1500");
     expect_numbers_in_order(got);

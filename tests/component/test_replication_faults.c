@@ -239,8 +239,7 @@ static void checker_finish(struct checker *checker)
     int status = daemon_wait(&checker->daemon, 4 * PATIENCE_MS);
     print_message("%s\n", checker->text);
     if (status != 0)
-        fail_msg("the checker ended with %d: %s\n%s", status, checker->text,
-                 file_read(checker->daemon.log, NULL));
+        daemon_fail(&checker->daemon, "the checker ended with %d", status);
 }
 
 /* Until some bytes more have come to the master; false: the checker has sent all. */

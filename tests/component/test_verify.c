@@ -157,7 +157,7 @@ static void start_waits_for_a_cluster_that_is_not_there_yet(void **state)
     set_start(&set, 0);
     int status = daemon_wait(&checker, 2 * PATIENCE_MS);
     if (status != 0)
-        fail_msg("mqbench verify ended with %d: %s", status, file_read(log, NULL));
+        daemon_fail(&checker, "mqbench verify ended with %d", status);
     set_await_in_sync(&set, 1);
 }
 

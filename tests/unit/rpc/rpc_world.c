@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "tests/unit/base/held_port.h"
 
 #ifdef __SANITIZE_ADDRESS__
 /* NNG 1.5.2 loses a reply whose connection goes just when it is handed over. */
@@ -25,11 +26,15 @@ void world_init(struct world *world)
     memset(world, 0, sizeof *world);
     env_init_system(&world->env, NULL);
     assert_ok(link_nng_create(&world->env, &world->link, NULL));
+    uint16_t port;
+    world->held = port_hold(&port);
+    snprintf(world->address, sizeof world->address, "127.0.0.1:%u", port);
 }
 
 void world_fini(struct world *world)
 {
     link_destroy(world->link);
+    close(world->held);
 }
 
 int64_t world_now_ms(const struct world *world)
@@ -123,7 +128,7 @@ void echo_start(struct echo *echo, struct world *world, const struct link_listen
     lock_init(&echo->lock, LOCK_LONG_POLL);
     echo->world = world;
     if (!listen.address)
-        listen.address = "127.0.0.1:0";
+        listen.address = world->address;
     listen.arg = echo;
     listen.on_request = on_echo_request;
     listen.on_peer = on_echo_peer;

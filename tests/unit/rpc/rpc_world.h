@@ -30,6 +30,8 @@ enum { WORLD_MESSAGE_MAX = 1 << 20, WORLD_PARKED_MAX = 4096, WORLD_WAIT_MS = 200
 struct world {
     struct env env;
     struct link *link;
+    char address[32]; /* for one listener at a time, which finds it free when it comes again */
+    int held;         /* the socket that keeps it */
 };
 
 void world_init(struct world *world);
@@ -52,7 +54,7 @@ struct echo {
     struct link_request *parked[WORLD_PARKED_MAX]; /* lock */
 };
 
-/* options may be NULL; address, arg and callbacks are set here. */
+/* options may be NULL; without an address it listens at the world's. Callbacks are set here. */
 void echo_start(struct echo *echo, struct world *world, const struct link_listen_options *options);
 /* Answers all parked requests by echoing. Returns how many. */
 uint32_t echo_answer_parked(struct echo *echo);

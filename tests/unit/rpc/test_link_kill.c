@@ -136,14 +136,10 @@ static void client_goes_on_after_every_killed_server(void **state)
 {
     (void)state;
     static struct caller caller;
-    uint16_t port = 0;
-    char address[64];
-    close(raw_listen(&port));
-    snprintf(address, sizeof address, "127.0.0.1:%u", port);
-    caller_start(&caller, address);
+    caller_start(&caller, world.address);
     for (uint32_t round = 0; round < SERVER_ROUNDS; round++) {
         uint32_t before = atomic_load(&caller.answered);
-        pid_t pid = spawn_victim("server", address);
+        pid_t pid = spawn_victim("server", world.address);
         world_wait(&world, &caller.answered, before + 200);
         usleep(1000 * (round % 7));
         kill_victim(pid);

@@ -420,7 +420,9 @@ static void listeners_closed_while_peers_connect_leave_nothing(void **state)
     for (useconds_t round = 0; round < 200; round++) {
         struct echo other;
         struct dialled peers[PEERS];
-        echo_start(&other, &world, NULL);
+        echo_start(&other, &world,
+                   &(struct link_listen_options){.address = "127.0.0.1:0",
+                                                 .max_message_bytes = WORLD_MESSAGE_MAX});
         for (int i = 0; i < PEERS; i++)
             dial_start(&peers[i], &world, other.address, 0);
         usleep(round * 7 % 1009);

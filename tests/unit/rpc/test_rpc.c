@@ -166,7 +166,7 @@ static int set_up(void **state)
     peer_ups = 0;
     peer_downs = 0;
     world_init(&world);
-    start_server("127.0.0.1:0");
+    start_server(world.address);
     snprintf(address, sizeof address, "127.0.0.1:%u", rpc_server_port(server));
     struct rpc_client_options options = {
         .max_message_bytes = MESSAGE_MAX,
