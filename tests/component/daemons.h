@@ -53,7 +53,7 @@ void daemon_spawn(struct daemon *daemon, const char *program, const char *log,
 bool daemon_wait_ready(struct daemon *daemon);
 /* Until it ends: its exit status, or minus the signal that ended it. */
 int daemon_wait(struct daemon *daemon, int64_t limit_ms);
-/* Sends the signal and waits; a clean stop has 5 s. */
+/* Sends the signal and waits; a clean stop, 5 s at most by itself, has 20 s on a loaded machine. */
 int daemon_stop(struct daemon *daemon, int signo);
 
 /* Fails the test with these words, after showing the daemon's log. */

@@ -11,7 +11,7 @@
 #include "tests/component/daemons.h"
 #include "tests/unit/base/unit.h"
 
-enum { QUEUES = 8, ROUNDS = 5, TAKEOVER_MS = 5000 };
+enum { QUEUES = 8, ROUNDS = 5, TAKEOVER_MS = 15000 };
 
 static struct cluster cluster;
 static struct tern_producer *producer;

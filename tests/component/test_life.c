@@ -8,7 +8,7 @@
 #include "tests/component/wire.h"
 #include "tests/unit/base/unit.h"
 
-enum { IDLE_WAKEUPS_PER_SECOND = 10, IDLE_SECONDS = 5, READY_LIMIT_US = 2000000 };
+enum { IDLE_WAKEUPS_PER_SECOND = 10, IDLE_SECONDS = 5, READY_LIMIT_US = 10000000 };
 
 /* ---- places that are taken ---- */
 

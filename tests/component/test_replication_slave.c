@@ -7,7 +7,7 @@
 #include "tests/component/set.h"
 #include "tests/unit/base/unit.h"
 
-enum { MESSAGES = 100, SUSPEND_MS = 20000, MOMENT_MS = 5000 };
+enum { MESSAGES = 100, SUSPEND_MS = 20000, MOMENT_MS = SUSPEND_MS / 2 };
 
 static struct broker_set set;
 
