@@ -255,6 +255,14 @@ static int64_t next_grant(const struct queue_locks *locks, const struct queue_lo
     return grant;
 }
 
+/* The grant that a client names; 0: none. It can say anything: one that no member of the set can
+ * have given would leave no room for those to come. */
+static int64_t named_grant(const struct queue_locks *locks, const struct queue_lock_claim *claim)
+{
+    int64_t last_ms = clock_wall_ms(locks->env.clock) + CLOCKS_APART_MS;
+    return claim && claim->grant >> GRANT_SALT_BITS <= last_ms ? claim->grant : 0;
+}
+
 /* Whether a queue that nobody holds may go to this client. @locks holds:BROKER_LOCKS */
 static bool may_grant(const struct queue_locks *locks, const struct queue_lock *lock,
                       enum queue_lock_grants grants, const struct queue_lock_claim *claim,
@@ -270,10 +278,15 @@ static bool may_grant(const struct queue_locks *locks, const struct queue_lock *
            (claimed || (lock && lock->here) || now_ns >= locks->claims_until_ns);
 }
 
-/* A queue that goes to somebody, or whose owner does not say that it renews. @locks holds */
-static void begin_grant(struct queue_locks *locks, struct queue_lock *lock, bool here)
+/*
+ * A queue that goes to somebody, or whose owner does not say that it renews. One that this table
+ * does not know, or knew for over, keeps the number by which its owner will give it back: the
+ * answer may not be heard before that. renews: 0: none. @locks holds:BROKER_LOCKS
+ */
+static void begin_grant(struct queue_locks *locks, struct queue_lock *lock, int64_t renews,
+                        bool here)
 {
-    lock->grant = next_grant(locks, lock);
+    lock->grant = renews ? renews : next_grant(locks, lock);
     lock->here = here;
     lock->freed_till_ns = 0;
 }
@@ -296,15 +309,17 @@ enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *
     struct lock_key key = key_of(group, topic, queue_id);
     struct queue_lock_answer said = {.remaining_ms = 0};
     int64_t now_ns = clock_mono_ns(locks->env.clock);
+    int64_t renews = named_grant(locks, claim);
     bool claimed = claim && claim->held;
     enum queue_lock_result result = QUEUE_LOCKED;
     lock_acquire(&locks->lock);
     struct queue_lock *lock = find(locks, &key);
     bool held = is_held(lock, now_ns);
     bool own = held && !strcmp(lock->client, client);
-    if (held && !own) {
+    bool late = lock && renews && renews < lock->grant; /* that grant is over */
+    if (held ? !own : late) {
         result = QUEUE_LOCK_OTHERS;
-        said.remaining_ms = ms_until(lock->ends_ns, now_ns);
+        said.remaining_ms = held ? ms_until(lock->ends_ns, now_ns) : 0;
     } else if (!held && !may_grant(locks, lock, grants, claim, now_ns)) {
         result = QUEUE_LOCK_NOT_NEW;
         if (grants == QUEUE_LOCK_GRANTS_ALL)
@@ -313,10 +328,10 @@ enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *
         result = QUEUE_LOCK_FULL;
     }
     if (result == QUEUE_LOCKED) {
-        if (own || claimed)
+        if ((own || claimed) && !late)
             take_tries(lock, claim);
-        if (!own || !claim || claim->grant == 0 || claim->grant != lock->grant)
-            begin_grant(locks, lock, own ? lock->here : grants == QUEUE_LOCK_GRANTS_ALL);
+        if (!late && !(own && renews == lock->grant))
+            begin_grant(locks, lock, renews, own ? lock->here : grants == QUEUE_LOCK_GRANTS_ALL);
         if (!own)
             lock->told_ends_ns = 0;
         said.tries_offset = lock->tries_offset;
@@ -342,14 +357,6 @@ static void end_grant(struct queue_locks *locks, struct queue_lock *lock, int64_
     }
     lock->given_back = lock->grant;
     set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
-}
-
-/* The grant that a release names; 0: none. A client can say anything: one that no member of the set
- * can have given would leave no room for those to come. */
-static int64_t named_grant(const struct queue_locks *locks, const struct queue_lock_claim *claim)
-{
-    int64_t last_ms = clock_wall_ms(locks->env.clock) + CLOCKS_APART_MS;
-    return claim && claim->grant >> GRANT_SALT_BITS <= last_ms ? claim->grant : 0;
 }
 
 /* Whether the release of a grant says something of a queue that nobody holds. */

@@ -4,9 +4,10 @@
  * the set keep it over a failover (docs/replication.md).
  *
  * Each time that a queue goes to somebody (also to the same client, unless it says that it renews)
- * it gets a higher number, the grant. A release names the grant that it ends: so it may be
- * repeated, come late, and be told to any member of the set, and frees that grant and no later one;
- * and no older copy brings back what was released.
+ * it gets a higher number, the grant; renewing keeps it, also where it is not known any more. A
+ * release names the grant that it ends: so it may be repeated, come late, and be told to any member
+ * of the set, and frees that grant and no later one; and no older copy, nor a renewal that comes
+ * late, brings back what was released.
  *
  * With the lock goes how often the queue's first message has failed, so that the next owner goes on
  * counting. That outlives the lease by another one.
@@ -50,7 +51,7 @@ enum queue_lock_grants {
 
 enum queue_lock_result {
     QUEUE_LOCKED,       /* granted or renewed, for QUEUE_LOCK_LEASE_MS from now */
-    QUEUE_LOCK_OTHERS,  /* another client holds it */
+    QUEUE_LOCK_OTHERS,  /* another client holds it, or has held it since the grant that is named */
     QUEUE_LOCK_NOT_NEW, /* nobody is known to hold it, and new locks are not granted here now */
     QUEUE_LOCK_FULL     /* QUEUE_LOCKS_MAX, or no memory */
 };

@@ -366,6 +366,60 @@ static void renewal_that_its_release_overtook_takes_nothing(void **state)
     take(master, "c2", 0);
 }
 
+/* The renewal is under way when its owner gives the queue back, naming what it knows of: a broker
+ * that does not know the lock any more goes on with that number. */
+static void release_beside_a_renewal_frees_what_the_renewal_brought_back(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", 0);
+    queue_locks_forget(master); /* restarted */
+    pass_ms(1000);
+    assert_true(take(master, "c1", one) == one); /* not heard of */
+    give_back(master, "c1", one, true);
+    assert_string_equal(owner(master, 0), "");
+    int64_t two = take(master, "c2", 0);
+    pass_ms(QUEUE_LOCK_LEASE_MS + 1); /* known, and ended */
+    assert_true(take(master, "c2", two) == two);
+    give_back(master, "c2", two, true);
+    assert_string_equal(owner(master, 0), "");
+}
+
+/* Its number is no room for those to come. */
+static void renewal_of_what_nobody_can_have_granted_is_a_grant_anew(void **state)
+{
+    (void)state;
+    int64_t one = take(master, "c1", INT64_MAX);
+    assert_true(one < INT64_MAX);
+    give_back(master, "c1", one, true);
+    assert_true(take(master, "c2", 0) > one);
+}
+
+/* … neither when the client has got the queue anew, nor when others had it meanwhile. */
+static void late_renewal_of_an_older_grant_keeps_no_queue(void **state)
+{
+    (void)state;
+    const struct queue_lock_claim failed = {.held = true, .has_tries = true, .tries = 7};
+    struct queue_lock_claim late = failed;
+    struct queue_lock_answer answer;
+    int64_t one = late.grant = take(master, "c1", 0);
+    int64_t two = take(master, "c1", 0); /* a new object of the same client */
+    assert_int_equal(
+        queue_locks_claim(master, "G", "T", 0, "c1", QUEUE_LOCK_GRANTS_ALL, &late, &answer),
+        QUEUE_LOCKED);
+    assert_true(answer.grant == two);
+    assert_int_equal(answer.tries, 0); /* that was another time */
+    give_back(master, "c1", two, true);
+    assert_string_equal(owner(master, 0), "");
+    int64_t three = take(master, "c2", 0);
+    give_back(master, "c2", three, true);
+    late.grant = one;
+    assert_int_equal(
+        queue_locks_claim(master, "G", "T", 0, "c1", QUEUE_LOCK_GRANTS_ALL, &late, &answer),
+        QUEUE_LOCK_OTHERS);
+    assert_string_equal(owner(master, 0), "");
+    assert_true(take(master, "c1", 0) > three); /* as a new object asks */
+}
+
 /* The release was told to the slave: no copy of before brings the lock back, and the owner's own
  * master gives way. */
 static void release_is_overtaken_by_no_older_copy(void **state)
@@ -483,6 +537,9 @@ int main(void)
         TEST(late_release_frees_no_later_grant),
         TEST(release_of_what_nobody_can_have_granted_keeps_no_grant_from_rising),
         TEST(renewal_that_its_release_overtook_takes_nothing),
+        TEST(release_beside_a_renewal_frees_what_the_renewal_brought_back),
+        TEST(renewal_of_what_nobody_can_have_granted_is_a_grant_anew),
+        TEST(late_renewal_of_an_older_grant_keeps_no_queue),
         TEST(release_is_overtaken_by_no_older_copy),
         TEST(release_is_kept_where_nothing_is_known),
         TEST(slave_hands_on_what_its_owner_gave_back_first),
