@@ -9,6 +9,8 @@
 #include "base/names.h"
 #include "base/props.h"
 #include "base/rng.h"
+#include "broker/store/consume_queue_internal.h"
+#include "broker/store/store_internal.h"
 
 /* ---- what came ---- */
 
@@ -199,6 +201,57 @@ static void a_topic_that_comes_back_gets_its_messages(void **state)
     world_end(&world);
 }
 
+/* As if the master had all the queues that it can have; returns what to give back. */
+static uint32_t take_all_queues(void)
+{
+    struct queue_table *table = world.master->broker->store->queues;
+    uint32_t taken = QUEUES_MAX - table->count;
+    table->count += taken;
+    return taken;
+}
+
+static void give_back_queues(uint32_t taken)
+{
+    world.master->broker->store->queues->count -= taken;
+}
+
+/* Its queue was there when it was sent, empty, and is not there after a restart. It waits on as the
+ * timer's, with growing pauses; where that has no queue either, as it is. Others come in time. */
+static void a_message_without_a_queue_waits_on_and_blocks_nobody(void **state)
+{
+    (void)state;
+    for (int timer = 0; timer < 2; timer++) {
+        prepare(20);
+        world_start(&world);
+        world_put_some(&world, 1, 1);
+        assert_int_equal(world_create_topic(&world, "Late"), TERN_OK);
+        assert_int_equal(send_to("Late", PROP_DELAY, 4, 30 * SECOND), TERN_OK);
+        send_level(4);
+        if (timer) {
+            assert_int_equal(send_to("Late", PROP_TIMER_DELAY_MS, 30 * SECOND, 30 * SECOND),
+                             TERN_OK);
+            sent[2].acked = false;
+        }
+        sent[0].acked = false; /* not to the world's topic */
+        node_stop(world.master);
+        node_start(world.master);
+        assert_true(world_await(&world, world_is_open, 10000));
+        uint32_t taken = take_all_queues();
+        world_run_ms(&world, 60 * SECOND);
+        check_once(world.master);
+        check_in_time();
+        assert_int_equal(read_topic(world.master, "Late"), 0);
+        assert_int_equal(status_of(world.master).delivered, 1);
+        assert_int_equal(status_of(world.master).dead, 0);
+        assert_in_range(status_of(world.master).retried, timer ? 4 : 0, timer ? 12 : 0);
+        give_back_queues(taken);
+        world_run_ms(&world, 2 * MINUTE);
+        assert_int_equal(read_topic(world.master, "Late"), timer ? 2 : 1);
+        assert_int_equal(sent[0].times, 1);
+        world_end(&world);
+    }
+}
+
 /* ---- cancelling ---- */
 
 static void a_cancelled_message_never_comes(void **state)
@@ -288,6 +341,7 @@ int main(void)
         cmocka_unit_test(what_expired_is_counted_and_blocks_nobody),
         cmocka_unit_test(a_deleted_topic_blocks_nobody_and_its_messages_are_kept),
         cmocka_unit_test(a_topic_that_comes_back_gets_its_messages),
+        cmocka_unit_test(a_message_without_a_queue_waits_on_and_blocks_nobody),
         cmocka_unit_test(a_cancelled_message_never_comes),
         cmocka_unit_test(cancelling_races_with_delivering),
         cmocka_unit_test(a_refused_cancelling_says_where_and_what_to_do),
