@@ -29,7 +29,87 @@ static void await_all(int64_t patience_ms)
     check_once(world.master);
 }
 
-/* DL-03, DL-02 */
+enum { SAVED_MAX = 65536 };
+
+struct saved {
+    uint8_t bytes[SAVED_MAX];
+    size_t size;
+};
+
+/* One of the files that say what was delivered, as it stands on the master's disk. */
+static void read_saved(const char *name, struct saved *out)
+{
+    char path[FS_PATH_BYTES];
+    struct file *file;
+    snprintf(path, sizeof path, "%.500s/%s", world.master->config.store_root, name);
+    assert_int_equal(fs_open(world.master->env.fs, path, FS_READ, &file), TERN_OK);
+    assert_int_equal(file_pread(file, out->bytes, sizeof out->bytes, 0, &out->size), TERN_OK);
+    assert_in_range(out->size, 1, sizeof out->bytes - 1);
+    file_close(file);
+}
+
+static const char *const saved_names[] = {"config/delayOffset.json", "ternmq/delay/checkpoint"};
+enum { SAVED = sizeof saved_names / sizeof saved_names[0], SLOW_READ_MS = 5000 };
+
+/* Each look at those files takes as long as several savings are apart; they stay what they were. */
+struct slow_load {
+    struct saved before[SAVED];
+    int reads;
+    bool looking;
+};
+
+static int read_slowly(void *arg, enum sim_fs_op op, const char *path)
+{
+    static struct saved now;
+    struct slow_load *load = arg;
+    if (load->looking || (op != SIM_FS_OPEN && op != SIM_FS_PREAD) ||
+        (!strstr(path, saved_names[0]) && !strstr(path, "ternmq/delay")))
+        return 0;
+    load->looking = true;
+    load->reads++;
+    world_run_ms(&world, SLOW_READ_MS);
+    for (int i = 0; i < SAVED; i++) {
+        read_saved(saved_names[i], &now);
+        assert_int_equal(now.size, load->before[i].size);
+        assert_memory_equal(now.bytes, load->before[i].bytes, now.size);
+    }
+    load->looking = false;
+    return 0;
+}
+
+/* DL-02: what runs now and then does not write what was not read yet; what came due meanwhile, and
+ * before, comes once. */
+static void a_slow_start_saves_nothing_before_it_has_read_what_was_saved(void **state)
+{
+    (void)state;
+    static struct slow_load load;
+    for (int killed = 0; killed < 2; killed++) {
+        memset(&load, 0, sizeof load);
+        prepare(5 + (uint64_t)killed);
+        world_start(&world);
+        for (int i = 0; i < 100; i++) {
+            send_level(1 + i % 4);
+            send_in(100 + i * 450);
+        }
+        world_run_ms(&world, 22 * SECOND);
+        if (killed)
+            node_kill(world.master);
+        else
+            node_stop(world.master);
+        for (int i = 0; i < SAVED; i++)
+            read_saved(saved_names[i], &load.before[i]);
+        sim_fs_set_hook(world.master->disk, read_slowly, &load);
+        node_start(world.master);
+        sim_fs_set_hook(world.master->disk, NULL, NULL);
+        assert_in_range(load.reads, 3, 1000); /* 15 s at least */
+        await_all(60 * SECOND);
+        world_run_ms(&world, 60 * SECOND);
+        check_once(world.master);
+        world_end(&world);
+    }
+}
+
+/* DL-03 */
 static void a_restart_repeats_nothing_and_loses_nothing(void **state)
 {
     (void)state;
@@ -329,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restart_repeats_nothing_and_loses_nothing),
+        cmocka_unit_test(a_slow_start_saves_nothing_before_it_has_read_what_was_saved),
         cmocka_unit_test(crashes_at_random_moments_repeat_nothing),
         cmocka_unit_test(what_a_lost_tail_delivered_comes_again),
         cmocka_unit_test(a_checkpoint_from_before_a_cut_is_not_believed),
