@@ -236,6 +236,24 @@ void long_poll_reset(struct long_poll *polls, const char *group, const char *top
     call_each(polls, told, polls->options.resume);
 }
 
+void long_poll_reset_all(struct long_poll *polls, const char *group, const char *topic)
+{
+    atomic_fetch_add(&polls->resets, 1);
+    for (int i = 0; i < SHARDS; i++) {
+        struct shard *shard = &polls->shards[i];
+        struct parked_pull *told = NULL;
+        lock_acquire(&shard->lock);
+        for (struct parked_pull *parked = shard->oldest, *following; parked; parked = following) {
+            following = parked->newer;
+            if (parked->group && (!group[0] || !strcmp(parked->group, group)) &&
+                (!topic[0] || !strcmp(parked->topic, topic)))
+                unlink_pull(polls, shard, parked, &told);
+        }
+        lock_release(&shard->lock);
+        call_each(polls, told, polls->options.resume);
+    }
+}
+
 void long_poll_peer_gone(struct long_poll *polls, uint64_t peer_id)
 {
     for (int i = 0; i < SHARDS; i++) {

@@ -12,7 +12,7 @@
  * filter needs the records is taken out for a look at what came; when that is not for it, it goes
  * back under the same rule, from behind what was looked at. A reset of a group's progress sends its
  * pulls home, and refuses to park those that were on their way meanwhile: they may have looked at
- * the progress before it was reset.
+ * the progress before it was reset. So does a reset that another member of the set tells of.
  */
 #ifndef BROKER_LONG_POLL_H
 #define BROKER_LONG_POLL_H
@@ -28,7 +28,7 @@ struct rpc_request;
 /* One parked pull; lives in its request's memory. The first block is the parker's to fill. */
 struct parked_pull {
     const char *topic;
-    const char *group; /* that it reads for */
+    const char *group; /* whose progress it goes by */
     int32_t queue_id;
     int64_t offset;
     uint64_t resets; /* long_poll_resets() before the group's progress was looked at */
@@ -77,6 +77,8 @@ uint64_t long_poll_resets(const struct long_poll *polls);
  * @thread any @locks none */
 void long_poll_reset(struct long_poll *polls, const char *group, const char *topic,
                      int32_t queue_id);
+/* The same for every queue of a group or topic; "": of any. */
+void long_poll_reset_all(struct long_poll *polls, const char *group, const char *topic);
 /* Resumes the oldest, of one peer (0: of any): the caps are nearly reached. */
 void long_poll_relieve(struct long_poll *polls, uint64_t peer_id);
 /* From now on nothing parks, and what is parked is resumed: the broker stops. */

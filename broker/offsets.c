@@ -224,7 +224,7 @@ static void replay(void *arg, const struct offset_journal_entry *entry)
                                       .queue_id = -1,
                                       .version = entry->version,
                                       .kept_end = -1};
-        if (offsets_merge(offsets, &floor) != TERN_OK)
+        if (offsets_merge(offsets, &floor, NULL) != TERN_OK)
             log_error(offsets->env.log, "offset_table_full", "group=%s topic=%s", entry->group,
                       entry->topic);
         return;

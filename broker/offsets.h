@@ -161,10 +161,12 @@ uint64_t offsets_changes(struct offsets *offsets, uint64_t after, uint32_t max, 
 /*
  * What another copy holds: the higher version, then the higher offset counts; what belongs to the
  * version before a recovery, here or there, counts up to the recovered end, as for commits. A floor
- * removes what lies below it. Names and numbers were checked. TERN_LIMIT: the table is full.
+ * removes what lies below it. Names and numbers were checked. *raised (may be NULL): a higher
+ * version counts from now on, so that who read by an older one is to be told. TERN_LIMIT: the table
+ * is full.
  */
-MUST_CHECK enum tern_code offsets_merge(struct offsets *offsets,
-                                        const struct offset_change *change);
+MUST_CHECK enum tern_code offsets_merge(struct offsets *offsets, const struct offset_change *change,
+                                        bool *raised);
 
 /* Drops everything, versions and floors too, durably. @blocks on the disk */
 MUST_CHECK enum tern_code offsets_forget(struct offsets *offsets, struct tern_error *err);

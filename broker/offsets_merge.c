@@ -154,9 +154,9 @@ static void merge_newer(struct offsets *offsets, struct offset_slot *slot, bool 
     offsets_changed(offsets, slot, offset == change->offset);
 }
 
-/* true: a slot has changed, *out. @locks holds:BROKER_OFFSETS */
+/* true: a slot has changed, *out. *raised as of offsets_merge(). @locks holds:BROKER_OFFSETS */
 static bool merge_slot(struct offsets *offsets, const struct offset_change *change,
-                       struct offset_slot **out, enum tern_code *code)
+                       struct offset_slot **out, bool *raised, enum tern_code *code)
 {
     struct offset_slot *slot =
         offsets_find(offsets, change->topic, change->group, change->queue_id);
@@ -176,6 +176,7 @@ static bool merge_slot(struct offsets *offsets, const struct offset_change *chan
         return false;
     }
     merge_newer(offsets, slot, is_new, change);
+    *raised = order > 0;
     return true;
 }
 
@@ -253,20 +254,21 @@ static bool merge_floor(struct offsets *offsets, const struct offset_change *cha
     return raised;
 }
 
-enum tern_code offsets_merge(struct offsets *offsets, const struct offset_change *change)
+enum tern_code offsets_merge(struct offsets *offsets, const struct offset_change *change,
+                             bool *raised)
 {
     enum tern_code code = TERN_OK;
     struct offset_journal_entry entry = {change->group, change->topic, change->queue_id, 0,
                                          change->version};
-    bool changed;
+    bool changed, rose = false;
     if (change->queue_id < 0) {
-        changed = merge_floor(offsets, change, &code);
+        changed = rose = merge_floor(offsets, change, &code);
     } else {
         struct offset_slot *slot = NULL;
         bool made = offsets_take_before(offsets, change->topic, change->group, change->queue_id,
                                         change->offset, change->version);
         lock_acquire(&offsets->lock);
-        changed = merge_slot(offsets, change, &slot, &code) || (made && slot);
+        changed = merge_slot(offsets, change, &slot, &rose, &code) || (made && slot);
         if (changed) {
             entry.offset = slot->offset;
             entry.version = slot->version;
@@ -278,5 +280,7 @@ enum tern_code offsets_merge(struct offsets *offsets, const struct offset_change
             offset_journal_add(offsets->journal, &entry);
         change_counter_tell(offsets->changed.counter);
     }
+    if (raised)
+        *raised = rose;
     return code;
 }

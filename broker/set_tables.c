@@ -14,6 +14,8 @@
  * the last change, from one counter for both. A slave does not send its master back what came from
  * it, except to a master that begins with nothing: it may have lost it.
  *
+ * Progress whose version rises answers the pulls that wait by an older one.
+ *
  * Invariants: a deletion is applied before the topics that it left, and both before bytes of the
  * new life of a topic come. What a peer sent is believed only within grammar and ranges. `held`
  * says what is durable here, but for progress, which is in the journal.
@@ -29,6 +31,7 @@
 
 #include "base/log.h"
 #include "broker/admin_lane.h"
+#include "broker/long_poll.h"
 #include "broker/queue_locks.h"
 #include "broker/set_tables_internal.h"
 #include "broker/set_tables_wire.h"
@@ -318,6 +321,15 @@ static enum tern_code check_progress(const Tern__Wire__HaTables *wire, struct te
     return code;
 }
 
+/* Who waits at a queue's end for progress that counts no more is told, as by a reset here. */
+static void tell_pulls(struct broker *broker, const struct offset_change *change)
+{
+    if (broker->polls && change->queue_id >= 0)
+        long_poll_reset(broker->polls, change->group, change->topic, change->queue_id);
+    else if (broker->polls)
+        long_poll_reset_all(broker->polls, change->group, change->topic);
+}
+
 static enum tern_code apply_progress(struct set_tables *tables, const Tern__Wire__HaTables *wire,
                                      struct ha_held *held, struct tern_error *err)
 {
@@ -330,9 +342,12 @@ static enum tern_code apply_progress(struct set_tables *tables, const Tern__Wire
     if (code)
         return code;
     for (size_t i = 0; i < wire->n_progress; i++) {
+        bool raised = false;
         code = progress_from_wire(wire->progress[i], &names, &change, err);
         if (!code)
-            code = offsets_merge(broker->offsets, &change);
+            code = offsets_merge(broker->offsets, &change, &raised);
+        if (raised)
+            tell_pulls(broker, &change);
         first = first ? first : code;
     }
     if (first)

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "broker/long_poll.h"
 #include "broker/queue_locks.h"
 #include "broker/set_tables_internal.h"
 
@@ -85,6 +86,8 @@ enum tern_code set_tables_lower(void *arg, int64_t phys_off, struct tern_error *
         log_warn(broker->env.log, "offsets_lowered",
                  "count=%" PRIu32 " at=%" PRId64 " cause=\"progress was beyond the cut\"", lowered,
                  phys_off);
+    if (lowered && broker->polls)
+        long_poll_reset_all(broker->polls, "", "");
     return code ? error_prefix(err, code, "lowering consumer offsets to %" PRId64, phys_off)
                 : TERN_OK;
 }

@@ -490,9 +490,11 @@ static enum tern_code reset_cohorts(struct reset *reset, const Tern__Wire__Reset
     enum tern_code code = TERN_OK;
     if (guard_isolates(reset->broker, reset->group))
         code = guard_cohorts(reset->broker, reset->group, &names, &count);
-    for (size_t i = 0; !code && i < count; i++)
+    for (size_t i = 0; !code && i < count; i++) {
         code = offsets_reset(reset->broker->offsets, names[i], reset->topic, queue->queue_id,
                              queue->new_offset);
+        progress_tell_pulls(reset->broker, names[i], reset->topic, queue->queue_id);
+    }
     free(names);
     return code;
 }
@@ -515,6 +517,12 @@ void progress_tell_pulls(struct broker *broker, const char *group, const char *t
 {
     if (broker->polls)
         long_poll_reset(broker->polls, group, topic, queue_id);
+}
+
+void progress_tell_all_pulls(struct broker *broker, const char *group, const char *topic)
+{
+    if (broker->polls)
+        long_poll_reset_all(broker->polls, group, topic);
 }
 
 static enum tern_code reset_apply(struct reset *reset, struct tern_error *err)

@@ -13,9 +13,11 @@ void progress_answer_unconfirmed(struct broker *broker, struct rpc_request *requ
                                  enum tern_code code, const char *what);
 /* Posts the event of a reset to every member of the group. @locks none */
 void progress_tell_members(struct broker *broker, const char *group, const char *topic);
-/* Answers the group's pulls that wait at the queue's end: they go on where it was reset to. @locks
- * none */
+/* Answers the group's pulls that wait at the queue's end: they go on where it was reset to. `group`
+ * may be a cohort's name: its pulls go by that. @locks none */
 void progress_tell_pulls(struct broker *broker, const char *group, const char *topic,
                          int32_t queue_id);
+/* The same for what was deleted; group or topic "": all. @locks none */
+void progress_tell_all_pulls(struct broker *broker, const char *group, const char *topic);
 
 #endif

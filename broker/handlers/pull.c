@@ -286,7 +286,7 @@ static bool park(struct pull *pull)
     pull->may_park = false;
     pull->parked = (struct parked_pull){
         .topic = pull->topic,
-        .group = pull->group,
+        .group = pull->view.name,
         .queue_id = pull->request->header->pull->queue_id,
         .offset = pull->offset,
         .resets = pull->resets,

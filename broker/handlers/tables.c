@@ -19,6 +19,7 @@
 #include "broker/admin_lane.h"
 #include "broker/guard.h"
 #include "broker/handlers/checks.h"
+#include "broker/handlers/progress.h"
 
 /* ---- topics ---- */
 
@@ -80,6 +81,7 @@ static enum tern_code settle_delete_topic(struct broker *broker, struct rpc_requ
     struct tern_error offsets_err = {.text = ""};
     log_info(broker->env.log, "topic_deleted", "topic=%s", name);
     offsets_remove_topic(broker->offsets, name);
+    progress_tell_all_pulls(broker, "", name);
     pull_stats_forget_topic(broker->pull_stats, name);
     enum tern_code code = store_delete_topic(broker->store, name, err);
     if (broker->ha) /* slaves learn where the topic's old life ends */
@@ -199,8 +201,11 @@ static enum tern_code remove_progress(struct broker *broker, const struct doomed
     if (code)
         return error_set(err, code, "looking for the cohorts of group %s", doomed->name);
     offsets_remove_group(broker->offsets, doomed->name);
-    for (size_t i = 0; i < count; i++)
+    progress_tell_all_pulls(broker, doomed->name, "");
+    for (size_t i = 0; i < count; i++) {
         offsets_remove_group(broker->offsets, names[i]);
+        progress_tell_all_pulls(broker, names[i], "");
+    }
     free(names);
     return offsets_persist(broker->offsets, err);
 }

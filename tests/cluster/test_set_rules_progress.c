@@ -141,8 +141,8 @@ static void older_versions_are_told_and_refused(void **state)
     world_end(&world);
 }
 
-/* …and so is a pull that was parked before: at once where the reset was made, at a slave with the
- * next message, which it does not get. */
+/* …and so is a pull that was parked before, where the reset was made and at a slave: at once, no
+ * message has to come. */
 static void parked_pull_is_told_of_a_reset(void **state)
 {
     (void)state;
@@ -161,8 +161,6 @@ static void parked_pull_is_told_of_a_reset(void **state)
         assert_int_equal(pull.code, TERN_OFFSET_VERSION_OLD);
         assert_int_equal(pull.count, 0);
         assert_true(pull.has_version && pull.committed == 7);
-        world_put_some(&world, 0, 1);
-        world_run_ms(&world, 1000);
     }
     world_end(&world);
 }

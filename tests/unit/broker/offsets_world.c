@@ -54,7 +54,7 @@ struct copying {
 static bool copy_one(void *arg, const struct offset_change *change)
 {
     struct copying *copying = arg;
-    assert_ok(offsets_merge(tables[copying->to], change));
+    assert_ok(offsets_merge(tables[copying->to], change, NULL));
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/lock.h"
 #include "broker/admin_lane.h"
+#include "broker/long_poll.h"
 
 enum { ARENA_BYTES = 128 << 20 };
 
@@ -40,6 +41,27 @@ enum tern_code store_apply_deletions(struct store *store, const struct store_del
     store->deletions_version = version;
     store->applied++;
     return TERN_OK;
+}
+
+static void note_told(struct long_poll *polls, const char *group, const char *topic,
+                      int32_t queue_id)
+{
+    lock_assert_none_held();
+    polls->told++;
+    snprintf(polls->group, sizeof polls->group, "%s", group);
+    snprintf(polls->topic, sizeof polls->topic, "%s", topic);
+    polls->queue_id = queue_id;
+}
+
+void long_poll_reset(struct long_poll *polls, const char *group, const char *topic,
+                     int32_t queue_id)
+{
+    note_told(polls, group, topic, queue_id);
+}
+
+void long_poll_reset_all(struct long_poll *polls, const char *group, const char *topic)
+{
+    note_told(polls, group, topic, -1);
 }
 
 void store_queue_range(struct store *store, const char *topic, int32_t queue_id, int64_t *min,
@@ -103,6 +125,7 @@ void open_node(struct node *node, enum broker_role role)
     snprintf(broker->config.broker_name, sizeof broker->config.broker_name, "broker-a");
     broker->store = &node->store;
     broker->ha = &node->ha;
+    broker->polls = &node->polls;
     broker->admin = (struct admin_lane *)(void *)node;
     assert_ok(topics_create(&broker->env, "/config/topics.json", "DefaultCluster", "broker-a",
                             false, 8, &broker->topics, NULL));

@@ -29,8 +29,16 @@ struct ha {
     int changes; /* calls of ha_on_change() */
 };
 
+/* Stands in for parked pulls: what they were told last. */
+struct long_poll {
+    int told;
+    char group[32], topic[32];
+    int32_t queue_id; /* -1: all */
+};
+
 struct node {
     struct broker broker;
+    struct long_poll polls;
     struct store store;
     struct ha ha;
     struct ha_tables ops;

@@ -193,6 +193,27 @@ static void a_reset_sends_home_the_pulls_of_its_group_and_queue(void **state)
     assert_int_equal(long_poll_parked(world->polls), 3);
 }
 
+static void a_deletion_sends_home_the_pulls_of_its_group_or_topic(void **state)
+{
+    struct world *world = *state;
+    assert_true(long_poll_park(world->polls, of_group(fill(world, 0, "T", 0, 15000), "g")));
+    assert_true(long_poll_park(world->polls, of_group(fill(world, 1, "T", 1, 15000), "other")));
+    assert_true(long_poll_park(world->polls, of_group(fill(world, 2, "U", 0, 15000), "g")));
+    assert_true(long_poll_park(world->polls, fill(world, 3, "T", 0, 15000))); /* reads for nobody */
+    uint64_t before = long_poll_resets(world->polls);
+    long_poll_reset_all(world->polls, "g", "U");
+    assert_ptr_equal(world->last, &world->pulls[2]);
+    long_poll_reset_all(world->polls, "other", "");
+    assert_ptr_equal(world->last, &world->pulls[1]);
+    long_poll_reset_all(world->polls, "", "U");
+    assert_int_equal(world->resumed, 2);
+    long_poll_reset_all(world->polls, "", "");
+    assert_ptr_equal(world->last, &world->pulls[0]);
+    assert_int_equal(world->resumed, 3);
+    assert_int_equal(long_poll_parked(world->polls), 1);
+    assert_true(long_poll_resets(world->polls) == before + 4);
+}
+
 static void a_pull_that_looked_before_a_reset_is_not_parked_after_it(void **state)
 {
     struct world *world = *state;
@@ -217,6 +238,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_parks_after_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(a_reset_sends_home_the_pulls_of_its_group_and_queue, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_deletion_sends_home_the_pulls_of_its_group_or_topic,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_pull_that_looked_before_a_reset_is_not_parked_after_it,
                                         setup, teardown),
     };

@@ -95,6 +95,41 @@ static void deleted_topic_loses_its_queues_and_progress_on_the_slave_MD_05(void 
     assert_int_equal(stored(slave, "G", 0), -1);
 }
 
+/* Pulls that wait at the copy go by its progress (OF-07). */
+static void raised_versions_are_told_to_the_pulls_that_wait(void **state)
+{
+    (void)state;
+    struct ha_held held = {0};
+    put_topic(master, "T", 6);
+    commit(master, "G", 0, 100);
+    sync_nodes(master, slave, &held, false);
+    commit(master, "G", 0, 110);
+    sync_nodes(master, slave, &held, false);
+    assert_int_equal(slave->polls.told, 0);
+    assert_ok(offsets_reset(master->broker.offsets, "G", "T", 0, 1));
+    sync_nodes(master, slave, &held, false);
+    assert_int_equal(slave->polls.told, 1);
+    assert_string_equal(slave->polls.group, "G");
+    assert_string_equal(slave->polls.topic, "T");
+    assert_int_equal(slave->polls.queue_id, 0);
+    assert_ok(offsets_reset(master->broker.offsets, "G", "T", 3, 5)); /* not known before */
+    sync_nodes(master, slave, &held, false);
+    assert_int_equal(slave->polls.told, 2);
+    assert_int_equal(slave->polls.queue_id, 3);
+    offsets_remove_topic(master->broker.offsets, "T");
+    sync_nodes(master, slave, &held, false);
+    assert_int_equal(slave->polls.told, 3);
+    assert_string_equal(slave->polls.group, "");
+    assert_string_equal(slave->polls.topic, "T");
+    assert_int_equal(slave->polls.queue_id, -1);
+    commit(slave, "H", 2, 490);
+    assert_ok(slave->ops.lower(slave->ops.arg, 4000, NULL)); /* a cut */
+    assert_int_equal(slave->polls.told, 4);
+    assert_string_equal(slave->polls.topic, "");
+    assert_ok(slave->ops.lower(slave->ops.arg, 4000, NULL));
+    assert_int_equal(slave->polls.told, 4);
+}
+
 static void progress_flows_back_and_the_own_is_not_echoed(void **state)
 {
     (void)state;
@@ -355,6 +390,7 @@ int main(void)
         TEST(nothing_goes_over_the_wire_when_nothing_changes_MD_02),
         TEST(changes_are_told_once_they_are_made),
         TEST(deleted_topic_loses_its_queues_and_progress_on_the_slave_MD_05),
+        TEST(raised_versions_are_told_to_the_pulls_that_wait),
         TEST(progress_flows_back_and_the_own_is_not_echoed),
         TEST(lock_that_the_slave_handed_on_is_known_to_a_master_that_lived),
         TEST(master_that_begins_with_nothing_gets_what_was_merged_too),
