@@ -230,13 +230,12 @@ static size_t list_slice(struct tx *tx, enum tx_state state, int64_t *after, str
     size_t seen = 0;
     lock_acquire(&tx->lock);
     const struct tx_entry *e = tx_table_after(&tx->table, *after);
-    const struct tx_entry *end = tx->table.entries + tx->table.count;
-    for (; e && e < end && count < cap && seen < LIST_SLICE; e++, seen++) {
+    for (; e && count < cap && seen < LIST_SLICE; e = tx_table_next(&tx->table, e), seen++) {
         *after = e->half_off;
         if (e->state == state || (state == TX_PENDING && e->state == TX_ENDING))
             out[count++] = *e;
     }
-    if (!e || e == end)
+    if (!e)
         *after = INT64_MAX;
     lock_release(&tx->lock);
     return count;

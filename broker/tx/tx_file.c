@@ -84,8 +84,7 @@ static size_t copy_slice(struct tx *tx, int64_t *half_off, struct tx_entry out[S
     size_t count = 0;
     lock_acquire(&tx->lock);
     const struct tx_entry *e = tx_table_after(&tx->table, *half_off);
-    const struct tx_entry *end = tx->table.entries + tx->table.count;
-    for (; e && e < end && count < SLICE; e++)
+    for (; e && count < SLICE; e = tx_table_next(&tx->table, e))
         out[count++] = *e;
     lock_release(&tx->lock);
     if (count)

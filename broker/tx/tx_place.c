@@ -42,8 +42,8 @@ static int64_t place_now(struct tx *tx)
     int64_t since_ns = clock_mono_ns(tx->env.clock) - ms_to_ns(RETOLD_MS);
     int64_t place = tx_position(tx);
     lock_acquire(&tx->lock);
-    for (size_t i = 0; i < tx->table.count; i++) {
-        const struct tx_entry *entry = &tx->table.entries[i];
+    const struct tx_entry *entry = tx_table_after(&tx->table, -1);
+    for (; entry; entry = tx_table_next(&tx->table, entry)) {
         if (!holds_back(entry, since_ns))
             continue;
         if (entry->phys_off < place)

@@ -17,6 +17,12 @@
  *
  * Bounded: what is decided and not discarded is forgotten, oldest first, beyond TX_REMEMBERED;
  * discarded ones beyond TX_DISCARDED_KEPT. Pending ones are bounded by whoever adds them.
+ * Forgetting goes through the whole array, TX_SWEEP_STEP entries with each addition: so no addition
+ * holds the owner's lock for long, however many wait.
+ *
+ *   seen, closed up     room of what was     not yet seen
+ *   │17│19│20│24│25│    forgotten (gap)     │40│41│42│…│count + gap
+ *                  └ gap_at                 └ gap_at + gap
  *
  * Threads: the owner's lock. No call-outs; memory only.
  */
@@ -30,8 +36,9 @@
 #include "broker/tx/tx_due.h"
 
 enum {
-    TX_REMEMBERED = 16384, /* up to twice as many for a moment */
-    TX_DISCARDED_KEPT = 16384
+    TX_REMEMBERED = 16384, /* up to twice as many for a moment, and what comes in a sweep */
+    TX_DISCARDED_KEPT = 16384,
+    TX_SWEEP_STEP = 512 /* entries, 20 KiB */
 };
 
 enum tx_state { TX_PENDING, TX_ENDING, TX_COMMITTED, TX_ROLLED_BACK, TX_DISCARDED, TX_LOST };
@@ -51,8 +58,11 @@ struct tx_entry {
 };
 
 struct tx_table {
-    struct tx_entry *entries; /* sorted */
+    struct tx_entry *entries; /* sorted, with a gap while some are forgotten */
     size_t count, capacity;
+    size_t gap_at, gap; /* entries before it, and places in it; at the sweep's place */
+    size_t drop_past, drop_discarded; /* that the sweep is still to forget */
+    bool sweeping;
     size_t of[TX_STATES]; /* how many are in each state */
     struct tx_due due;    /* one item for each open one at its check_ns, and stale ones */
 };
@@ -73,6 +83,8 @@ struct tx_entry *tx_table_find(const struct tx_table *table, int64_t half_off);
 struct tx_entry *tx_table_find_phys(const struct tx_table *table, int64_t phys_off);
 /* The first one behind half_off, NULL: none. -1 gives the first of all. */
 struct tx_entry *tx_table_after(const struct tx_table *table, int64_t half_off);
+/* The next one, NULL: it was the last. */
+struct tx_entry *tx_table_next(const struct tx_table *table, const struct tx_entry *entry);
 void tx_table_set(struct tx_table *table, struct tx_entry *entry, enum tx_state state);
 /* An open one is asked about at that time, not at the one before. */
 void tx_table_ask_at(struct tx_table *table, struct tx_entry *entry, int64_t check_ns);

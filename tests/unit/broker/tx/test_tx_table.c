@@ -54,6 +54,91 @@ static void decided_ones_are_forgotten_oldest_first_and_pending_ones_never(void 
     tx_table_fini(&table);
 }
 
+/* Every entry is where it belongs, and counted once. */
+static void check_table(void)
+{
+    size_t of[TX_STATES] = {0};
+    size_t count = 0;
+    int64_t last = -1;
+    for (const struct tx_entry *e = tx_table_after(&table, -1); e; e = tx_table_next(&table, e)) {
+        assert_true(e->half_off > last);
+        assert_int_equal(e->phys_off, e->half_off * 100);
+        assert_ptr_equal(tx_table_after(&table, last), e);
+        assert_ptr_equal(tx_table_find(&table, e->half_off), e);
+        assert_ptr_equal(tx_table_find_phys(&table, e->phys_off), e);
+        last = e->half_off;
+        of[e->state]++;
+        count++;
+    }
+    assert_null(tx_table_after(&table, last));
+    assert_int_equal(count, table.count);
+    assert_memory_equal(of, table.of, sizeof of);
+}
+
+/* So no addition holds the owner's lock for long, however many wait. */
+static void forgetting_goes_through_a_large_table_in_short_steps(void **state)
+{
+    enum { WAITING = 200000 };
+    size_t seen = 0;
+    bool swept = false, sweeping = false;
+    (void)state;
+    tx_table_init(&table);
+    for (int64_t i = 0; i < WAITING; i++)
+        add(i, TX_PENDING);
+    for (int64_t i = WAITING; !swept; i++) {
+        assert_true(i < 2 * WAITING);
+        add(i, TX_COMMITTED);
+        assert_true(!table.sweeping || table.gap_at + table.gap <= seen + TX_SWEEP_STEP);
+        seen = table.gap_at + table.gap;
+        swept = sweeping && !table.sweeping;
+        sweeping = table.sweeping;
+    }
+    assert_int_equal(table.of[TX_PENDING], WAITING);
+    assert_in_range(table.of[TX_COMMITTED], TX_REMEMBERED, 2 * TX_REMEMBERED);
+    check_table();
+    tx_table_fini(&table);
+}
+
+/* … and what is added, decided, resumed and looked for meanwhile is there. */
+static void the_table_is_whole_while_some_are_forgotten(void **state)
+{
+    static const enum tx_state ends[] = {TX_COMMITTED, TX_ROLLED_BACK, TX_DISCARDED};
+    struct sim_env sim;
+    (void)state;
+    sim_env_init(&sim, 77);
+    struct rng *rng = sim.env.rng;
+    tx_table_init(&table);
+    int64_t end = 0;
+    uint32_t checked = 0, inserted = 0;
+    for (int i = 0; i < 250000; i++) {
+        end += 1 + (int64_t)rng_below(rng, 3);
+        int64_t half_off = rng_below(rng, 10) ? end : (int64_t)rng_below(rng, (uint64_t)end);
+        if (!tx_table_find(&table, half_off)) {
+            inserted += half_off != end && table.gap > 0;
+            add(half_off, TX_PENDING);
+        }
+        for (int n = 0; n < 2; n++) {
+            struct tx_entry *entry = tx_table_after(&table, (int64_t)rng_below(rng, (uint64_t)end));
+            if (entry && entry->state == TX_PENDING)
+                tx_table_set(&table, entry, ends[rng_below(rng, 3)]);
+            else if (entry && entry->state == TX_DISCARDED && rng_below(rng, 2))
+                tx_table_set(&table, entry, TX_PENDING);
+        }
+        bool look = table.gap > 0 && rng_below(rng, 20) == 0;
+        if (look)
+            check_table();
+        checked += look;
+    }
+    check_table();
+    assert_true(checked > 10 && inserted > 10);
+    tx_table_clear(&table);
+    check_table();
+    add(5, TX_PENDING);
+    check_table();
+    tx_table_fini(&table);
+    sim_env_fini(&sim);
+}
+
 static void add_due(int64_t half_off, int64_t check_ns)
 {
     struct tx_entry entry = {.half_off = half_off,
@@ -231,6 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_are_found_by_either_offset_whatever_order_they_came_in),
         cmocka_unit_test(decided_ones_are_forgotten_oldest_first_and_pending_ones_never),
+        cmocka_unit_test(forgetting_goes_through_a_large_table_in_short_steps),
+        cmocka_unit_test(the_table_is_whole_while_some_are_forgotten),
         cmocka_unit_test(a_look_touches_only_what_is_due_the_longest_due_first),
         cmocka_unit_test(what_is_decided_or_being_ended_is_not_taken),
         cmocka_unit_test(what_is_stale_is_let_go),
