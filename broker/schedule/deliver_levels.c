@@ -2,6 +2,13 @@
  * Delivering levels: each level's queue from its base on, in order, as long as what comes next is
  * due. All messages of a level wait equally long, so the first is always the next one due.
  *
+ * What is left of a wait when its message is looked at ends by either clock, so that a wall clock
+ * that is set back does not stretch it. A store time may lie ahead of the wall clock: that was set
+ * back, and since store times never go back, all that is stored until it has caught up bears the
+ * last one of before. How long such messages have waited is not known: those that are there when
+ * the first of them is looked at wait their level from then on, those that come meanwhile from
+ * when these were delivered. So none comes early, and none waits longer than twice its level.
+ *
  *   base                              the masks' bits are of base, base + 1, …
  *    │ P P S P · · ·                  P putting, S stored; base moves over S and over what the log
  *    └──────────────► next            says is done
@@ -103,32 +110,35 @@ static bool get(struct schedule *s, struct level_run *run, int32_t level, int64_
     return false;
 }
 
-/* When a record of the level is due; a clock that was set back, or levels that were made shorter,
- * do not make it wait longer than its level says. */
-static int64_t due_of(struct schedule *s, int32_t level, const struct record *record,
-                      int64_t now_ms)
+/* Whether a record is due; else notes when, and up to which offset. */
+static bool is_due(const struct schedule *s, struct level_run *run, int32_t level,
+                   const struct record *record, int64_t max_off, int64_t now_ms, int64_t now_ns)
 {
     const struct delay_levels *levels = &s->broker->config.delay_levels;
-    int64_t due_ms = delay_level_due_ms(levels, level + 1, record->store_ms);
-    return due_ms > delay_level_due_ms(levels, level + 1, now_ms) ? now_ms : due_ms;
+    bool ahead = record->store_ms > now_ms;
+    int64_t due_ms = delay_level_due_ms(levels, level + 1, ahead ? now_ms : record->store_ms);
+    if (record->queue_off < run->due_end || due_ms <= now_ms)
+        return true;
+    run->due_ns = now_ns + ms_to_ns(due_ms - now_ms);
+    run->due_ms = ahead ? INT64_MAX : due_ms;
+    run->due_end = ahead ? max_off : record->queue_off + 1;
+    return false;
 }
 
 /* Puts one; false: no more of this level now. */
 static bool deliver_one(struct schedule *s, struct level_run *run, int32_t level,
-                        const struct record *record, int64_t now_ms, int64_t now_ns)
+                        const struct record *record, int64_t max_off, int64_t now_ms,
+                        int64_t now_ns)
 {
     const struct waiting waiting = {.queue_id = level, .queue_off = record->queue_off};
     int64_t at = record->queue_off - run->base;
-    int64_t due_ms = due_of(s, level, record, now_ms);
     if (at < 0 || at >= 64)
         return false;
     if (((run->putting | run->stored) >> at & 1) ||
         level_progress_is_done(&s->levels, level, record->queue_off))
         return true;
-    if (due_ms > now_ms) {
-        run->due_ms = due_ms;
+    if (!is_due(s, run, level, record, max_off, now_ms, now_ns))
         return false;
-    }
     if (__builtin_popcountll(run->putting) >= LEVEL_FLIGHTS_MAX || cancel_covers(s, &waiting))
         return false;
     struct flight *flight = flight_take(s, ACTION_DELIVER, &waiting, record->phys_off);
@@ -148,7 +158,6 @@ static bool run_level(struct schedule *s, struct level_run *run, int32_t level, 
     if (off >= run->base + 64 || __builtin_popcountll(run->putting) >= LEVEL_FLIGHTS_MAX ||
         s->flights_used >= FLIGHTS_MAX)
         return false; /* a flight that ends wakes us */
-    run->due_ms = 0;
     if (!get(s, run, level, off, &result, now_ns))
         return !run->at_end && run->retry_ns <= now_ns;
     bool more = true;
@@ -158,7 +167,7 @@ static bool run_level(struct schedule *s, struct level_run *run, int32_t level, 
             RECORD_WHOLE)
             break;
         at += record.total_size;
-        more = deliver_one(s, run, level, &record, now_ms, now_ns);
+        more = deliver_one(s, run, level, &record, result.max_off, now_ms, now_ns);
     }
     return more;
 }
@@ -186,14 +195,15 @@ int64_t deliver_levels(struct schedule *s, int64_t now_ns)
         run->at_end = run->at_end && !(arrived >> level & 1);
         move_on(s, run, level);
         bool again = false;
-        if (!run->at_end && now_ns >= run->retry_ns && now_ms >= run->due_ms)
+        bool due = now_ns >= run->due_ns || now_ms >= run->due_ms;
+        if (!run->at_end && now_ns >= run->retry_ns && due)
             again = run_level(s, run, level, now_ms, now_ns);
         if (again)
             wanted_ns = now_ns;
         else if (run->retry_ns > now_ns)
             wanted_ns = run->retry_ns;
-        else if (run->due_ms > now_ms)
-            wanted_ns = now_ns + ms_to_ns(run->due_ms - now_ms);
+        else if (run->due_ns > now_ns)
+            wanted_ns = run->due_ns;
         next_ns = wanted_ns < next_ns ? wanted_ns : next_ns;
     }
     return next_ns;

@@ -78,9 +78,10 @@ struct flight {
 struct level_run {
     int64_t base;
     uint64_t putting, stored;
-    int64_t due_ms;   /* of the next one; 0: not known */
-    int64_t retry_ns; /* not before */
-    bool at_end;      /* nothing until an arrival */
+    int64_t due_ms, due_ns; /* by the wall clock, by the monotonic one: the next ones are due */
+    int64_t due_end;        /* at the first of these times, all offsets below it */
+    int64_t retry_ns;       /* not before */
+    bool at_end;            /* nothing until an arrival */
 };
 
 /* What the checkpoint task writes; malloc'ed. */

@@ -330,6 +330,59 @@ static void a_rolled_message_is_cancelled_by_what_its_sender_knows(void **state)
     world_end(&world);
 }
 
+/* ---- a wall clock that jumps ---- */
+
+static void wall_jumps_ms(int64_t delta_ms)
+{
+    sim_clock_set_wall(&world.cluster.sim.clock, now_ms() + delta_ms);
+}
+
+/* How many came until `wait_ms` from now. */
+static uint32_t came_after(int64_t wait_ms)
+{
+    world_run_ms(&world, wait_ms);
+    return read_topic(world.master, WORLD_TOPIC);
+}
+
+static void a_clock_set_back_does_not_stretch_a_level(void **state)
+{
+    (void)state;
+    prepare(13);
+    world_start(&world);
+    send_level(3); /* 10 s */
+    world_run_ms(&world, 2 * SECOND);
+    send_level(3);
+    wall_jumps_ms(-60 * MINUTE);
+    assert_int_equal(came_after(8 * SECOND - ACCURACY_MS), 0);
+    assert_int_equal(came_after(2 * ACCURACY_MS), 1);
+    world_run_ms(&world, 10 * SECOND);
+    check_once(world.master);
+    world_end(&world);
+}
+
+/* Store times stand still until the clock has caught up with them: no message, and no retry, may
+ * come at once because of that. */
+static void a_clock_that_was_ahead_does_not_shorten_a_level(void **state)
+{
+    (void)state;
+    prepare(14);
+    world_start(&world);
+    wall_jumps_ms(60 * MINUTE);
+    send_level(1);
+    assert_int_equal(came_after(2 * SECOND), 1);
+    wall_jumps_ms(-60 * MINUTE);
+    send_level(3);
+    world_run_ms(&world, 5 * SECOND);
+    for (int i = 0; i < 100; i++)
+        send_level(3);
+    assert_int_equal(came_after(5 * SECOND - ACCURACY_MS), 1);
+    assert_int_equal(came_after(2 * ACCURACY_MS), 2);
+    assert_int_equal(came_after(5 * SECOND - 2 * ACCURACY_MS), 2);
+    assert_int_equal(came_after(5 * SECOND + 2 * ACCURACY_MS), 102);
+    check_once(world.master);
+    world_end(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +399,8 @@ int main(void)
         cmocka_unit_test(cancelling_races_with_delivering),
         cmocka_unit_test(a_refused_cancelling_says_where_and_what_to_do),
         cmocka_unit_test(a_rolled_message_is_cancelled_by_what_its_sender_knows),
+        cmocka_unit_test(a_clock_set_back_does_not_stretch_a_level),
+        cmocka_unit_test(a_clock_that_was_ahead_does_not_shorten_a_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
