@@ -74,14 +74,29 @@ int request_table_find(Tern__Wire__Request__BodyCase body)
     return -1;
 }
 
+/* Somebody takes this broker for a nameserver, or is newer than it is. */
+static void refuse_unknown(struct broker *broker, struct rpc_request *request)
+{
+    int body = (int)request->header->body_case;
+    bool namesrvs = body >= TERN__WIRE__REQUEST__BODY_REGISTER_BROKER &&
+                    body <= TERN__WIRE__REQUEST__BODY_DELETE_TOPIC_ROUTE;
+    if (namesrvs)
+        rpc_reply_error(request, TERN_NOT_SUPPORTED,
+                        "this is broker %s, no nameserver: -n and namesrvAddr want the addresses "
+                        "of nameservers, a broker's goes with -b",
+                        broker->config.broker_name);
+    else
+        rpc_reply_error(request, TERN_NOT_SUPPORTED,
+                        "request %d is not served by broker %s of this version", body,
+                        broker->config.broker_name);
+}
+
 void request_dispatch(void *arg, struct rpc_request *request)
 {
     struct broker *broker = arg;
     int row = request_table_find(request->header->body_case);
     if (row < 0) {
-        rpc_reply_error(request, TERN_NOT_SUPPORTED,
-                        "request %d is not served by a broker of this version",
-                        (int)request->header->body_case);
+        refuse_unknown(broker, request);
         return;
     }
     if (atomic_load_explicit(&broker->stopping, memory_order_relaxed)) {

@@ -117,6 +117,29 @@ static void nobody_reached_ends_with_3(void **state)
                 "500");
 }
 
+/* -n with a broker's address: the answer says that it is no nameserver, and what -n wants */
+static void broker_where_a_nameserver_is_wanted_is_told_as_one(void **state)
+{
+    static const char words[] = "this is broker broker-a, no nameserver";
+    const char *broker = cluster.broker.address;
+    char both[160];
+    (void)state;
+    snprintf(both, sizeof both, "%s;%s", broker, broker);
+    EXPECT_EXIT(NO, words, "topicList", "-n", broker);
+    EXPECT_EXIT(NO, words, "clusterList", "-n", both);
+    EXPECT_EXIT(NO, words, "topicRoute", "-n", broker, "-t", "T");
+    EXPECT_EXIT(NO, words, "updateTopic", "-n", broker, "-c", "DefaultCluster", "-t", "T");
+    EXPECT_EXIT(NO, words, "updateKvConfig", "-n", broker, "-s", "S", "-k", "k", "-v", "v");
+    EXPECT_EXIT(NO, words, "sendMessage", "-n", broker, "-t", "T", "-p", "x");
+    EXPECT_EXIT(NO, words, "consumeMessage", "-n", broker, "-t", "T", "--idle-exit", "500");
+    EXPECT_EXIT(NO, words, "consumeMessage", "-n", broker, "-t", "T", "-g", "g", "--idle-exit",
+                "500");
+    EXPECT_EXIT(NO, words, "getNamesrvConfig", "-n", broker);
+    EXPECT_BENCH_EXIT(NO, words, "produce", "-n", broker, "-t", "B", "--count", "1");
+    EXPECT_BENCH_EXIT(NO, words, "verify", "-n", broker, "-t", "B", "--count", "1", "--drain",
+                      "0.1");
+}
+
 /* Silence of a cluster that is not there is not the same as no messages */
 static void member_that_reaches_nobody_ends_with_3(void **state)
 {
@@ -339,6 +362,7 @@ int main(void)
         cmocka_unit_test(group_that_cannot_be_is_refused_with_the_reason),
         cmocka_unit_test(nobody_reached_ends_with_3),
         cmocka_unit_test(member_that_reaches_nobody_ends_with_3),
+        cmocka_unit_test(broker_where_a_nameserver_is_wanted_is_told_as_one),
         cmocka_unit_test(bench_ends_with_the_same_classes),
         cmocka_unit_test(bench_keeps_as_many_frames_under_way_as_there_is_room_for),
         cmocka_unit_test(help_and_version_end_with_0_on_stdout),

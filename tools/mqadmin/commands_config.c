@@ -15,14 +15,30 @@ static bool is_changed(const Tern__Wire__BrokerConfigResponse *config, const cha
     return false;
 }
 
+/* Brokers answer the same request. */
+static enum tern_code expect_namesrv(const Tern__Wire__BrokerConfigResponse *config,
+                                     const char *address, struct tern_error *err)
+{
+    for (size_t i = 0; i < config->n_entries; i++)
+        if (!strcmp(config->entries[i]->key, "brokerName"))
+            return error_set(err, TERN_NOT_SUPPORTED,
+                             "%s: this is broker %s, no nameserver: -n wants the addresses of "
+                             "nameservers, a broker's goes with -b",
+                             address, config->entries[i]->value);
+    return TERN_OK;
+}
+
 /* One server's configuration, printed under its heading and added to `all`. */
-static int show_config(struct invocation *invocation, const char *address, json_t *all)
+static int show_config(struct invocation *invocation, const char *address, bool namesrv,
+                       json_t *all)
 {
     struct tern_error err = {.text = ""};
     struct rpc_call *call;
     int status = EXIT_DONE;
     json_t *entries = json_object();
     enum tern_code code = fetch_config(invocation, address, &call, &err);
+    if (code == TERN_OK && namesrv)
+        code = expect_namesrv(call->response->broker_config, address, &err);
     if (code != TERN_OK)
         status = command_fail(invocation, code, &err);
     else if (!invocation->json)
@@ -57,7 +73,7 @@ static int run_broker_config(struct invocation *invocation)
         return status;
     json_t *all = json_object();
     for (size_t i = 0; i < count; i++) {
-        int one = show_config(invocation, brokers[i].address, all);
+        int one = show_config(invocation, brokers[i].address, false, all);
         status = one != EXIT_DONE ? one : status;
     }
     free(brokers);
@@ -72,7 +88,7 @@ static int run_namesrv_config(struct invocation *invocation)
     int status = EXIT_DONE;
     json_t *all = json_object();
     for (size_t i = 0; i < count; i++) {
-        int one = show_config(invocation, namesrvs[i], all);
+        int one = show_config(invocation, namesrvs[i], true, all);
         status = one != EXIT_DONE ? one : status;
     }
     print_all(invocation, all);
