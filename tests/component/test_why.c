@@ -79,6 +79,14 @@ static void expect_why(int status, const char *const *parts, const char *const *
 #define WHY(status, parts, ...)                                                                    \
     expect_why(status, parts, (const char *const[]){"why", __VA_ARGS__, NULL})
 
+static void expect_not_said(int status, const char *part, const char *id)
+{
+    char *out = MQADMIN(&cluster, status, "why", id);
+    if (strstr(out, part))
+        fail_msg("why %s says \"%s\":\n%s", id, part, out);
+    free(out);
+}
+
 static void message_is_found_by_any_id_and_told_how_far_it_came(void **state)
 {
     char id[64], offset_id[64];
@@ -117,10 +125,35 @@ static void group_that_got_it_and_group_that_filtered_it_are_told_apart(void **s
     consume("Read", "reader", "TagA || TagC");
     consume("Read", "deaf", "TagB");
     WHY(DONE,
-        PARTS("- group reader has passed it, to offset 1: it was delivered",
+        PARTS("- progress of group reader has passed it (committed 1): delivered and acknowledged, "
+              "or "
+              "skipped by a reset",
               "! group deaf has passed it, to offset 1, without delivering it: 'TagB'",
               "resetOffsetByTime -g deaf -t Read --offset 0 -b broker-a -i 0"),
         id);
+}
+
+/* Progress that was set, by one command or another, is not told as a delivery. */
+static void group_that_was_led_past_it_is_not_said_to_have_got_it(void **state)
+{
+    static const char passed[] = "(committed 1): delivered and acknowledged, or skipped by a reset";
+    char id[64];
+    (void)state;
+    make_topic("Skipped");
+    send_one("Skipped", "TagA", "k", id, NULL);
+    free(MQADMIN(&cluster, DONE, "updateSubGroup", "-c", "DefaultCluster", "-g", "jumper"));
+    free(MQADMIN(&cluster, DONE, "updateSubGroup", "-c", "DefaultCluster", "-g", "clone"));
+    free(MQADMIN(&cluster, DONE, "resetOffsetByTime", "-g", "jumper", "-t", "Skipped", "-s",
+                 "4102444800000"));
+    free(MQADMIN(&cluster, DONE, "cloneGroupOffset", "-s", "jumper", "-d", "clone", "-t",
+                 "Skipped"));
+    WHY(DONE,
+        PARTS("- progress of group jumper has passed it", passed,
+              "no member of it has pulled the queue since the broker's start"),
+        id);
+    WHY(DONE, PARTS("- progress of group clone has passed it", passed), id);
+    WHY(DONE, PARTS("\"fact\": \"passed\""), id, "--json");
+    expect_not_said(DONE, "was delivered", id);
 }
 
 /* Its member has left, what it pulled with is a condition and not a list of tags. */
@@ -133,7 +166,7 @@ static void group_that_consumed_by_a_condition_got_what_that_matches(void **stat
     consume_by("Condition", "choosy", "--sql", "TAGS = 'TagA'");
     consume_by("Condition", "choosier", "--sql", "TAGS = 'TagB'");
     WHY(DONE,
-        PARTS("- group choosy has passed it, to offset 1: it was delivered",
+        PARTS("- progress of group choosy has passed it (committed 1): delivered and acknowledged",
               "! group choosier has passed it, to offset 1, without delivering it"),
         id);
 }
@@ -260,14 +293,6 @@ static void send_with(struct wire *wire, const char *topic, const char *props, c
     rpc_call_unref(call);
 }
 
-static void expect_not_said(int status, const char *part, const char *id)
-{
-    char *out = MQADMIN(&cluster, status, "why", id);
-    if (strstr(out, part))
-        fail_msg("why %s says \"%s\":\n%s", id, part, out);
-    free(out);
-}
-
 /* D-1: a message that waits is where it belongs, and one that was taken back is not told to wait */
 static void delayed_message_is_told_when_it_is_due_and_that_it_was_cancelled(void **state)
 {
@@ -387,6 +412,7 @@ int main(void)
         cmocka_unit_test(message_is_found_by_any_id_and_told_how_far_it_came),
         cmocka_unit_test(message_that_is_nowhere_ends_with_what_was_searched),
         cmocka_unit_test(group_that_got_it_and_group_that_filtered_it_are_told_apart),
+        cmocka_unit_test(group_that_was_led_past_it_is_not_said_to_have_got_it),
         cmocka_unit_test(group_that_consumed_by_a_condition_got_what_that_matches),
         cmocka_unit_test(group_without_members_has_not_come_to_it),
         cmocka_unit_test(members_that_disagree_and_stand_still_are_named),

@@ -3,8 +3,8 @@
  * it, whose expression leaves it out.
  *
  * What a member asks for is compared with the message's own tag and properties, as the broker and
- * the client would; whether a group was delivered it is told by its progress, since nobody keeps a
- * record of single deliveries.
+ * the client would; that a group's progress has passed it is told as no more than that, since
+ * nobody keeps a record of single deliveries.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -145,26 +145,39 @@ static enum verdict owner_verdict(const struct reader *reader, const char **expr
              : match_either(*expression, reader->message->message);
 }
 
+/* Progress is a number: it does not tell what was handed out from what it was set beyond. */
+static void say_beyond(const struct reader *reader, const char *expression)
+{
+    char puller[400];
+    if (reader->owner[0])
+        snprintf(puller, sizeof puller, "the queue's last puller is %s, '%s'", reader->owner,
+                 expression);
+    else
+        snprintf(puller, sizeof puller,
+                 "no member of it has pulled the queue since the broker's start");
+    why_say(reader->why, true, "passed",
+            "progress of group %s has passed it (committed %" PRId64 "): delivered and "
+            "acknowledged, or skipped by a reset, skipAccumulatedMessage or cloneGroupOffset; %s",
+            reader->group, reader->row->consumer_offset, puller);
+}
+
 static void say_passed(const struct reader *reader)
 {
     const struct why_message *m = reader->message;
     const char *expression;
     enum verdict verdict = owner_verdict(reader, &expression);
-    const char *owner = reader->owner[0] ? reader->owner : "nobody since the broker's start";
     if (verdict == LEAVES_OUT) {
         why_say(reader->why, false, "filtered",
                 "group %s has passed it, to offset %" PRId64 ", without delivering it: '%s' of %s "
                 "does not match it",
-                reader->group, reader->row->consumer_offset, expression, owner);
+                reader->group, reader->row->consumer_offset, expression,
+                reader->owner[0] ? reader->owner : "nobody since the broker's start");
         why_next(reader->why,
                  "mqadmin resetOffsetByTime -g %s -t %s --offset %" PRId64 " -b %s -i %" PRId32
                  " --dry-run (once the expression is right)",
                  reader->group, m->topic, m->queue_off, m->broker, m->queue_id);
     } else {
-        why_say(reader->why, true, "passed",
-                "group %s has passed it, to offset %" PRId64 ": it was delivered to the queue's "
-                "owner (last puller: %s, '%s')",
-                reader->group, reader->row->consumer_offset, owner, expression);
+        say_beyond(reader, expression);
     }
 }
 
