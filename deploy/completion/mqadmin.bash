@@ -136,7 +136,8 @@ _mqadmin() {
     updateKvConfig)
         options="--namesrvAddr --json --help --namespace --key --value" ;;
     updateOrderConf)
-        options="--namesrvAddr --json --help --topic --method --orderConf" ;;
+        case $before in -f|--force) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
+        options="--namesrvAddr --json --help --topic --method --orderConf --force" ;;
     updateSubGroup)
         case $before in -s|--consumeEnable|-m|--consumeFromMinEnable|-d|--consumeBroadcastEnable|-a|--notifyConsumerIdsChanged) mapfile -t COMPREPLY < <(compgen -W "true false" -- "$word"); return ;; esac
         options="--namesrvAddr --json --help --groupName --brokerAddr --clusterName --consumeEnable --consumeFromMinEnable --consumeBroadcastEnable --retryQueueNums --retryMaxTimes --brokerId --whichBrokerWhenConsumeSlowly --notifyConsumerIdsChanged --subscriptionConsistency" ;;

@@ -91,13 +91,111 @@ char *order_conf_merge(const char *before, const char *const *names, size_t coun
 
 /* ---- updateOrderConf ---- */
 
+enum { KNOWN_TEXT_BYTES = 300 };
+
+static bool has_row(const struct order_conf_row *rows, size_t count, const char *broker)
+{
+    size_t i = 0;
+    while (i < count && strcmp(rows[i].broker, broker) != 0)
+        i++;
+    return i < count;
+}
+
+static bool is_registered(const struct admin_broker *brokers, size_t count, const char *broker)
+{
+    size_t i = 0;
+    while (i < count && strcmp(brokers[i].name, broker) != 0)
+        i++;
+    return i < count;
+}
+
+/* The names of registered brokers, each once, as many as fit. */
+static void list_names(char out[KNOWN_TEXT_BYTES], const struct admin_broker *brokers, size_t count)
+{
+    snprintf(out, KNOWN_TEXT_BYTES, "%s", count ? "" : "none");
+    for (size_t i = 0; i < count; i++) {
+        size_t used = strlen(out);
+        if (is_registered(brokers, i, brokers[i].name))
+            continue;
+        if (used + strlen(brokers[i].name) + 8 > KNOWN_TEXT_BYTES) {
+            snprintf(out + used, KNOWN_TEXT_BYTES - used, ", …");
+            return;
+        }
+        snprintf(out + used, KNOWN_TEXT_BYTES - used, "%s%s", used ? ", " : "", brokers[i].name);
+    }
+}
+
+/* The rows that the topic has, none when it has no list or one that cannot be read. */
+static enum tern_code present_rows(struct invocation *invocation, const char *topic,
+                                   struct order_conf_row **rows, size_t *count,
+                                   struct tern_error *err)
+{
+    char *conf;
+    *rows = NULL;
+    *count = 0;
+    enum tern_code code = order_conf_get(invocation->admin, topic, &conf, err);
+    if (code == TERN_OK)
+        (void)!order_conf_parse(conf, strlen(conf), rows, count, NULL);
+    free(conf);
+    return code == TERN_QUERY_NOT_FOUND ? TERN_OK : code;
+}
+
+/* All that are registered; none is no failure. */
+static enum tern_code registered_brokers(struct invocation *invocation, struct admin_broker **out,
+                                         size_t *count, struct tern_error *err)
+{
+    enum tern_code code = admin_brokers(invocation->admin, NULL, false, out, count, err);
+    if (code == TERN_OK)
+        return code;
+    *out = NULL;
+    *count = 0;
+    return code == TERN_NOT_FOUND ? TERN_OK : code;
+}
+
+/*
+ * A name is known when a broker of it is registered, or when the topic's list has it already: its
+ * broker may be away. TERN_INVALID: another one, most likely a slip.
+ */
+static enum tern_code check_brokers(struct invocation *invocation, const char *topic,
+                                    const char *conf, struct tern_error *err)
+{
+    struct order_conf_row *rows, *present = NULL;
+    struct admin_broker *brokers = NULL;
+    size_t count, present_count = 0, broker_count = 0;
+    char known[KNOWN_TEXT_BYTES];
+    enum tern_code code = order_conf_parse(conf, strlen(conf), &rows, &count, err);
+    if (code == TERN_OK)
+        code = registered_brokers(invocation, &brokers, &broker_count, err);
+    if (code == TERN_OK)
+        code = present_rows(invocation, topic, &present, &present_count, err);
+    for (size_t i = 0; code == TERN_OK && i < count; i++) {
+        if (is_registered(brokers, broker_count, rows[i].broker) ||
+            has_row(present, present_count, rows[i].broker))
+            continue;
+        list_names(known, brokers, broker_count);
+        code = error_set(err, TERN_INVALID,
+                         "no broker %s is registered, nor in the topic's list; registered: %s; "
+                         "-f true writes it all the same",
+                         rows[i].broker, known);
+    }
+    free(rows);
+    free(present);
+    free(brokers);
+    return code;
+}
+
 static int run_put(struct invocation *invocation, const char *topic)
 {
+    bool force;
     const char *conf = option_value(invocation, "orderConf");
     struct tern_error err = {.text = ""};
     if (!conf)
         return command_usage(invocation, "put needs -v broker:queues;…");
+    if (!option_bool(invocation, "force", false, &force))
+        return EXIT_USAGE;
     enum tern_code code = topic_name_check(topic, strlen(topic), &err);
+    if (code == TERN_OK && !force)
+        code = check_brokers(invocation, topic, conf, &err);
     if (code == TERN_OK)
         code = order_conf_put(invocation->admin, topic, conf, &err);
     if (code != TERN_OK)
@@ -151,7 +249,9 @@ const struct command order_commands[] = {
      .example = "mqadmin updateOrderConf -t Orders -m put -v 'broker-a:4;broker-b:4'",
      .options = {{'t', "topic", "TOPIC", true, "the topic"},
                  {'m', "method", "METHOD", true, "put, get or delete"},
-                 {'v', "orderConf", "CONF", false, "with put: broker:queues;broker:queues;…"}},
+                 {'v', "orderConf", "CONF", false, "with put: broker:queues;broker:queues;…"},
+                 {'f', "force", "BOOL", false,
+                  "true: with put, brokers that nobody knows yet, too (false)"}},
      .run = run_update_order_conf},
 };
 const size_t order_command_count = sizeof order_commands / sizeof order_commands[0];
