@@ -2,6 +2,8 @@
  * mqadmin while a member of a set is dead or stopped: what others of the set know is told all the
  * same, and what is missing is said.
  */
+#include <signal.h>
+
 #include "tests/component/set.h"
 #include "tests/unit/base/unit.h"
 
@@ -132,6 +134,47 @@ static void stopped_broker_is_told_apart_from_one_that_is_gone(void **state)
     EXPECT(UNREACHED, NULL, "does not resolve", "brokerStatus", "-b", "no.such.host.invalid:1");
 }
 
+/* A second set of one broker, and a topic in both. */
+static void add_other_set(struct daemon *other, const char *topic)
+{
+    char root[DAEMON_PATH_BYTES], log[DAEMON_PATH_BYTES];
+    memset(other, 0, sizeof *other);
+    snprintf(root, sizeof root, "storePathRootDir=%s/other", set.dir);
+    snprintf(log, sizeof log, "%s/other.log", set.dir);
+    daemon_spawn(other, "mqbroker", log,
+                 (const char *const[]){"-n", set.namesrv_list, "-o", "brokerName=broker-b", "-o",
+                                       "listenPort=0", "-o", "haListenPort=0", "-o",
+                                       "mappedFileSizeCommitLog=1MiB", "-o", "maxMessageSize=64KiB",
+                                       "-o", root, NULL},
+                 NULL);
+    assert_true(daemon_wait_ready(other));
+    EXPECT(DONE, "create topic", NULL, "updateTopic", "-c", "DefaultCluster", "-t", topic);
+}
+
+static void deletion_that_misses_a_set_says_what_is_done_what_is_not_and_what_to_run(void **state)
+{
+    static const char undone[] =
+        "topic Gone is not deleted at broker-a, nor from the nameservers' routes: when that is "
+        "back, run mqadmin deleteTopic -c DefaultCluster -t Gone again";
+    struct daemon other;
+    (void)state;
+    add_other_set(&other, "Gone");
+    set_await_equal(&set, 1);
+    set_kill(&set, 0);
+    EXPECT(NO, "delete topic [Gone] from broker [broker-b] success.", undone, "deleteTopic", "-c",
+           "DefaultCluster", "-t", "Gone");
+    EXPECT(NO, "broker [broker-b] has no topic [Gone].", undone, "deleteTopic", "-c",
+           "DefaultCluster", "-t", "Gone");
+    EXPECT(NO, "\"ok\": false", undone, "deleteTopic", "-c", "DefaultCluster", "-t", "Gone",
+           "--json");
+    set_start(&set, 0);
+    set_await_in_sync(&set, 1);
+    EXPECT(DONE, "delete topic [Gone] from cluster [DefaultCluster] success.", NULL, "deleteTopic",
+           "-c", "DefaultCluster", "-t", "Gone");
+    EXPECT(NO, NULL, "Gone", "topicRoute", "-t", "Gone");
+    assert_int_equal(daemon_stop(&other, SIGTERM), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +183,7 @@ int main(void)
         cmocka_unit_test(export_that_misses_a_broker_says_so),
         cmocka_unit_test(metadata_is_exported_while_the_master_is_dead),
         cmocka_unit_test(stopped_broker_is_told_apart_from_one_that_is_gone),
+        cmocka_unit_test(deletion_that_misses_a_set_says_what_is_done_what_is_not_and_what_to_run),
     };
     return cmocka_run_group_tests_name("admin_set", tests, bring_up, take_down);
 }

@@ -127,35 +127,122 @@ static int run_update_topic(struct invocation *invocation)
     return status;
 }
 
+enum { PLACES_BYTES = 400 };
+
+struct deletion {
+    struct invocation *invocation;
+    const char *topic, *cluster;
+    struct admin_broker *masters;
+    enum tern_code *codes; /* of the masters */
+    size_t count, deleted;
+    char undone[PLACES_BYTES]; /* names of sets where it was not deleted, as many as fit */
+    struct tern_error absent;  /* what a master that does not have it said */
+};
+
+static void add_undone(struct deletion *deletion, const char *set)
+{
+    size_t used = strlen(deletion->undone);
+    snprintf(deletion->undone + used, PLACES_BYTES - used, "%s%s", used ? ", " : "", set);
+}
+
+/* The sets that have no master are told, the masters stay. */
+static void keep_masters(struct deletion *deletion, int *status)
+{
+    const struct admin_broker *all = deletion->masters;
+    for (size_t i = 0; i < deletion->count; i++)
+        if (all[i].id != 0 && (i == 0 || strcmp(all[i].name, all[i - 1].name) != 0))
+            add_undone(deletion, all[i].name);
+    deletion->count =
+        command_keep_masters(deletion->invocation, deletion->masters, deletion->count, status);
+}
+
+static void delete_at_masters(struct deletion *deletion, int *status)
+{
+    for (size_t i = 0; i < deletion->count; i++) {
+        struct tern_error err = {.text = ""};
+        enum tern_code code = admin_delete_topic(
+            deletion->invocation->admin, deletion->masters[i].address, deletion->topic, &err);
+        deletion->codes[i] = code;
+        deletion->deleted += code == TERN_OK;
+        if (code == TERN_TOPIC_NOT_EXIST) {
+            deletion->absent = err;
+        } else if (code != TERN_OK) {
+            *status = command_fail(deletion->invocation, code, &err);
+            add_undone(deletion, deletion->masters[i].name);
+        }
+    }
+}
+
+static bool is_routed(const struct deletion *deletion)
+{
+    struct admin_broker *brokers = NULL;
+    size_t count;
+    enum tern_code code = admin_topic_brokers(deletion->invocation->admin, deletion->topic, false,
+                                              &brokers, &count, NULL);
+    if (code == TERN_OK)
+        free(brokers);
+    return code == TERN_OK;
+}
+
+/* When no broker has it any more. An earlier try may have come as far as that; it is absent when
+ * there is no route either. */
+static int delete_routes(struct deletion *deletion)
+{
+    struct tern_error err = {.text = ""};
+    bool absent = deletion->deleted == 0 && !is_routed(deletion);
+    enum tern_code code = admin_delete_topic_route(deletion->invocation->admin, deletion->topic,
+                                                   deletion->cluster, &err);
+    if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
+        return command_fail(deletion->invocation, code, &err);
+    return absent ? command_fail(deletion->invocation, TERN_TOPIC_NOT_EXIST, &deletion->absent)
+                  : EXIT_DONE;
+}
+
+/* What an unfinished deletion has done, what it has not, and what ends it. */
+static void say_unfinished(const struct deletion *deletion)
+{
+    bool sets = deletion->undone[0] != 0;
+    bool json = deletion->invocation->json;
+    for (size_t i = 0; i < deletion->count; i++)
+        if (deletion->codes[i] == TERN_OK)
+            print_done(json, "delete topic [%s] from broker [%s] success.", deletion->topic,
+                       deletion->masters[i].name);
+        else if (deletion->codes[i] == TERN_TOPIC_NOT_EXIST)
+            print_done(json, "broker [%s] has no topic [%s].", deletion->masters[i].name,
+                       deletion->topic);
+    fprintf(stderr,
+            "mqadmin %s: topic %s is not deleted%s%s%s from the nameservers' routes: when %s back, "
+            "run mqadmin deleteTopic -c %s -t %s again\n",
+            deletion->invocation->command->name, deletion->topic, sets ? " at " : "",
+            deletion->undone, sets ? ", nor" : "", sets ? "that is" : "they are", deletion->cluster,
+            deletion->topic);
+}
+
 static int run_delete_topic(struct invocation *invocation)
 {
-    const char *topic = option_value(invocation, "topic");
-    const char *cluster = option_value(invocation, "clusterName");
+    struct deletion deletion = {.invocation = invocation,
+                                .topic = option_value(invocation, "topic"),
+                                .cluster = option_value(invocation, "clusterName")};
     struct tern_error err = {.text = ""};
-    struct admin_broker *brokers;
-    size_t count, deleted = 0;
     int status = EXIT_DONE;
-    enum tern_code code = admin_brokers(invocation->admin, cluster, false, &brokers, &count, &err);
+    enum tern_code code = admin_brokers(invocation->admin, deletion.cluster, false,
+                                        &deletion.masters, &deletion.count, &err);
     if (code != TERN_OK)
         return command_fail(invocation, code, &err);
-    count = command_keep_masters(invocation, brokers, count, &status);
-    for (size_t i = 0; i < count; i++) {
-        code = admin_delete_topic(invocation->admin, brokers[i].address, topic, &err);
-        deleted += code == TERN_OK;
-        if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
-            status = command_fail(invocation, code, &err);
-    }
-    if (code == TERN_TOPIC_NOT_EXIST && deleted == 0 && status == EXIT_DONE)
-        status = command_fail(invocation, code, &err); /* else an earlier try did some of it */
-    free(brokers);
-    if (status == EXIT_DONE) {
-        code = admin_delete_topic_route(invocation->admin, topic, cluster, &err);
-        if (code != TERN_OK && code != TERN_TOPIC_NOT_EXIST)
-            status = command_fail(invocation, code, &err);
-    }
+    deletion.codes = calloc(deletion.count, sizeof *deletion.codes);
+    ENSURE(deletion.codes != NULL);
+    keep_masters(&deletion, &status);
+    delete_at_masters(&deletion, &status);
+    bool everywhere = status == EXIT_DONE;
+    if (everywhere)
+        status = delete_routes(&deletion);
     if (status == EXIT_DONE)
-        print_done(invocation->json, "delete topic [%s] from cluster [%s] success.", topic,
-                   cluster);
+        print_done(invocation->json, "delete topic [%s] from cluster [%s] success.", deletion.topic,
+                   deletion.cluster);
+    else if (!everywhere || deletion.deleted > 0)
+        say_unfinished(&deletion);
+    free(deletion.codes);
+    free(deletion.masters);
     return status;
 }
 
