@@ -340,7 +340,7 @@ enum tern_code tern_push_consumer_start(struct tern_push_consumer *consumer, str
     if (code == TERN_OK)
         return TERN_OK;
     atomic_store(&consumer->state, PUSH_START_FAILED);
-    push_store_close(consumer);
+    (void)push_store_close(consumer); /* nothing was consumed */
     if (consumer->joined)
         instance_remove_consumer(consumer->instance, &consumer->member);
     consumer->joined = false;
@@ -420,8 +420,9 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     bool idle = stop_pool(consumer, deadline_ns);
     while (consumer->queues)
         push_queue_drop(consumer->queues);
+    enum tern_code told = TERN_OK;
     if (push_store_used(consumer))
-        push_store_close(consumer);
+        told = push_store_close(consumer);
     else
         push_offsets_flush(consumer,
                            clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
@@ -433,7 +434,7 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     atomic_store(&consumer->state, PUSH_SHUT_DOWN);
     log_info(consumer->env->log, "consumer_stop", "group=%s consumed=%llu listeners_left=%d",
              consumer->options.group, (unsigned long long)counter_get(&consumer->consumed), !idle);
-    return idle ? TERN_OK : TERN_TIMEOUT;
+    return idle ? told : TERN_TIMEOUT;
 }
 
 void tern_push_consumer_destroy(struct tern_push_consumer *consumer)

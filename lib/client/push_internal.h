@@ -450,8 +450,9 @@ MUST_CHECK enum tern_code push_store_start(struct tern_push_consumer *consumer,
 void push_store_ask(struct push_queue *queue);
 /* Tells the store soon what changed, and forgets what has left. @thread control */
 void push_store_commit(struct tern_push_consumer *consumer);
-/* Ends the task, tells the rest, closes. Also after a failed open. @blocks on the store */
-void push_store_close(struct tern_push_consumer *consumer);
+/* Ends the task, tells the rest, closes; returns what the last telling failed with, which is
+ * logged. Also after a failed open. @blocks on the store */
+enum tern_code push_store_close(struct tern_push_consumer *consumer);
 
 /* ---- push_broadcast.c ---- */
 

@@ -16,7 +16,8 @@
  *
  * Threads: the store task; load by who starts, the last commit by who shuts down, when the task has
  * ended. Failure modes: a failed update or persist is made again at the next interval, and logged;
- * a queue that left us is forgotten after LEAVE_COMMITS_MAX failures.
+ * a queue that left us is forgotten after LEAVE_COMMITS_MAX failures; of the last commit, shutdown
+ * returns what it failed with.
  */
 #include "client/push_internal.h"
 
@@ -142,12 +143,12 @@ static void log_failed(struct tern_push_consumer *consumer, const char *call, si
 }
 
 /* Tells each queue's progress; one that the store does not take keeps no other back. Returns how
- * many were taken. */
-static size_t update_all(struct tern_push_consumer *consumer, struct told *told, size_t count)
+ * many were taken; *failure: of the last that was not. */
+static size_t update_all(struct tern_push_consumer *consumer, struct told *told, size_t count,
+                         enum tern_code *failure)
 {
     const struct tern_offset_store *ops = &consumer->store.ops;
     struct tern_error last = {.text = ""};
-    enum tern_code failure = TERN_OK;
     size_t taken = 0;
     for (size_t i = 0; i < count; i++) {
         struct tern_error err = {.text = ""};
@@ -156,16 +157,16 @@ static size_t update_all(struct tern_push_consumer *consumer, struct told *told,
         taken += code == TERN_OK;
         if (code == TERN_OK)
             continue;
-        failure = code;
+        *failure = code;
         last = err;
     }
-    if (failure != TERN_OK)
-        log_failed(consumer, "update", count - taken, failure, &last);
+    if (*failure != TERN_OK)
+        log_failed(consumer, "update", count - taken, *failure, &last);
     return taken;
 }
 
-/* @thread store task, or when that has ended */
-static void commit(struct tern_push_consumer *consumer)
+/* What the store said of the last that failed. @thread store task, or when that has ended */
+static enum tern_code commit(struct tern_push_consumer *consumer)
 {
     const struct tern_offset_store *ops = &consumer->store.ops;
     lock_acquire(&consumer->lock);
@@ -173,17 +174,19 @@ static void commit(struct tern_push_consumer *consumer)
     lock_release(&consumer->lock);
     struct told *told = cap > 0 ? malloc(cap * sizeof *told) : NULL;
     if (!told)
-        return; /* nothing to tell, or at the next interval */
+        return cap > 0 ? TERN_NO_MEMORY : TERN_OK; /* at the next interval; or nothing to tell */
     lock_acquire(&consumer->lock);
     size_t count = claim(consumer, told, cap);
     lock_release(&consumer->lock);
     struct tern_error err = {.text = ""};
-    size_t taken = update_all(consumer, told, count);
+    enum tern_code refused = TERN_OK;
+    size_t taken = update_all(consumer, told, count, &refused);
     enum tern_code code = taken > 0 ? ops->persist(ops->arg, &err) : TERN_OK;
     if (code != TERN_OK)
         log_failed(consumer, "persist", taken, code, &err);
     finish(consumer, told, count, code == TERN_OK);
     free(told);
+    return code != TERN_OK ? code : refused;
 }
 
 /* Whether a queue is ours (again). @locks takes:CONSUMER */
@@ -222,7 +225,7 @@ static int64_t store_step(void *arg, int64_t now_ns)
         push_queue_unref(queue);
     }
     if (atomic_exchange(&consumer->store.commit_wanted, false))
-        commit(consumer);
+        (void)commit(consumer); /* logged, and told again at the next interval */
     forget(consumer);
     return SCHED_NEVER;
 }
@@ -244,13 +247,14 @@ void push_store_commit(struct tern_push_consumer *consumer)
     task_wake(consumer->store.task);
 }
 
-void push_store_close(struct tern_push_consumer *consumer)
+enum tern_code push_store_close(struct tern_push_consumer *consumer)
 {
     if (!push_store_used(consumer))
-        return;
+        return TERN_OK;
     task_stop(consumer->store.task);
     consumer->store.task = NULL;
-    commit(consumer);
+    enum tern_code code = commit(consumer);
     local_offsets_close(consumer->store.local);
     consumer->store.local = NULL;
+    return code;
 }

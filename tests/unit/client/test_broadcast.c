@@ -130,6 +130,35 @@ static void a_disk_that_fails_once_is_written_again(void **state)
     }
 }
 
+/* There is no next interval: who shuts down is told, and consumes the rest again. */
+static void a_last_write_that_fails_is_what_shutdown_returns(void **state)
+{
+    (void)state;
+    struct fake *fake = fake_create(1);
+    struct member member = member_create(fake, NULL);
+    member_start(&member);
+    fake_publish(fake, 0, NULL, 10);
+    fake_run_ms(fake, 6000);
+    fake_publish(fake, 0, NULL, 5);
+    fake_run_ms(fake, 100);
+    assert_int_equal(member.heard->count, 15);
+    const struct sim_fs_fault fault = {SIM_FS_ANY, "offsets", 1, ENOSPC, true};
+    sim_fs_fail(fake->sim.fs, &fault);
+    assert_int_equal(tern_push_consumer_shutdown(member.consumer, 1000), TERN_NO_SPACE);
+    assert_int_equal(tern_push_consumer_shutdown(member.consumer, 1000), TERN_STATE);
+    assert_int_equal(sim_log_count(&fake->sim, FILE_OF_DEFAULT), 1);
+    sim_fs_fail_clear(fake->sim.fs);
+    member_stop(&member);
+    expect_file(fake, FILE_OF_DEFAULT, "ternmq-offsets 1\nT broker-a 0 10\n");
+    member_start(&member);
+    fake_run_ms(fake, 1000);
+    assert_int_equal(member.heard->count, 20);
+    assert_int_equal(heard_times(member.heard, 0, 12), 2);
+    assert_int_equal(tern_push_consumer_shutdown(member.consumer, 1000), TERN_OK);
+    member_end(&member);
+    fake_destroy(fake);
+}
+
 /* OF-03 */
 static void an_illegal_stored_offset_is_corrected_once(void **state)
 {
@@ -371,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_restarted_member_goes_on_where_it_was),
         cmocka_unit_test(a_power_loss_repeats_but_skips_nothing),
         cmocka_unit_test(a_disk_that_fails_once_is_written_again),
+        cmocka_unit_test(a_last_write_that_fails_is_what_shutdown_returns),
         cmocka_unit_test(an_illegal_stored_offset_is_corrected_once),
         cmocka_unit_test(a_failed_message_is_dropped_and_counted),
         cmocka_unit_test(a_member_hears_all_that_is_sent_after_its_start),

@@ -183,6 +183,7 @@ static void a_queue_that_the_store_refuses_keeps_no_other_back(void **state)
     for (int q = 0; q < 4; q++)
         fake_publish(fake, q, NULL, 5);
     fake_run_ms(fake, 100);
+    assert_int_equal(tern_push_consumer_shutdown(member.consumer, 1000), TERN_LIMIT);
     member_stop(&member);
     for (int q = 1; q < 4; q++)
         assert_int_equal(store.durable[q], 15);
