@@ -326,8 +326,6 @@ static const char *complete_record(struct send *send, uint8_t *bytes, const stru
 
     if (record->topic_len != send->topic_len || memcmp(record->topic, send->topic, send->topic_len))
         return "a record of another topic";
-    if (record->body_len > (uint64_t)broker->config.max_message_bytes)
-        return "a body above maxMessageSize";
     if (record->sys_flag & ~allowed)
         return "a sysFlag that prepared records may not have";
     if (record->prepared_tx_off != 0 || record->reconsume_times != 0)
@@ -344,6 +342,19 @@ static const char *complete_record(struct send *send, uint8_t *bytes, const stru
     return NULL;
 }
 
+/* On failure the request was answered. */
+static bool check_body(struct send *send, uint32_t number, const struct record *record)
+{
+    int64_t most = send->broker->config.max_message_bytes;
+    if (record->body_len <= (uint64_t)most)
+        return true;
+    rpc_reply_error(send->request, TERN_MESSAGE_ILLEGAL,
+                    "record %" PRIu32 " of topic %s: a body of %" PRIu32
+                    " bytes is above maxMessageSize %" PRId64,
+                    number, send->topic, record->body_len, most);
+    return false;
+}
+
 /* Walks the payload; on failure the request was answered. */
 static bool complete_all(struct send *send, uint32_t count)
 {
@@ -355,8 +366,11 @@ static bool complete_all(struct send *send, uint32_t count)
         struct record record;
         uint8_t *bytes = request->payload + at;
         const char *fault = "bytes that are no record";
-        if (record_parse(bytes, request->payload_size - at, most, false, &record) == RECORD_WHOLE)
+        if (record_parse(bytes, request->payload_size - at, most, false, &record) == RECORD_WHOLE) {
+            if (!check_body(send, seen, &record))
+                return false;
             fault = complete_record(send, bytes, &record);
+        }
         if (fault) {
             rpc_reply_error(request, TERN_MESSAGE_ILLEGAL,
                             "record %" PRIu32 " of topic %s, byte %zu of the payload: %s", seen,

@@ -161,6 +161,18 @@ static enum tern_code set_pair(struct tern_message *m, const char *name, const c
     return TERN_OK;
 }
 
+enum tern_code message_reserved_failed(const struct tern_message *message, const char *whose,
+                                       enum tern_code code, struct tern_error *err)
+{
+    size_t len = atomic_load_explicit(&message->props_len, memory_order_relaxed);
+    if (code != TERN_TOO_LARGE)
+        return error_set(err, code, "the properties of %s: %s", whose, tern_code_text(code));
+    return error_set(err, code,
+                     "the properties of %s do not fit: the message has %zu bytes of properties, at "
+                     "most %d are stored",
+                     whose, len, (int)RECORD_PROPS_MAX);
+}
+
 enum tern_code tern_message_set_tag(struct tern_message *message, const char *tag)
 {
     return set_pair(message, PROP_TAGS, tag);

@@ -6,16 +6,18 @@
 #include "client/message_internal.h"
 #include "client/message_struct.h"
 
-enum tern_code message_mark_half(struct tern_message *message, const char *group)
+enum tern_code message_mark_half(struct tern_message *message, const char *group,
+                                 struct tern_error *err)
 {
     enum tern_code code = message_set_reserved(message, PROP_TRAN_MSG, "true");
     if (code == TERN_OK)
         code = message_set_reserved(message, PROP_PGROUP, group);
-    if (code != TERN_OK)
-        message_unmark_half(message);
-    else
+    if (code == TERN_OK) {
         message->half = true;
-    return code;
+        return TERN_OK;
+    }
+    message_unmark_half(message);
+    return message_reserved_failed(message, "a transaction", code, err);
 }
 
 void message_unmark_half(struct tern_message *message)

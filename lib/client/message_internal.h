@@ -67,11 +67,16 @@ void message_hide_namespace(struct tern_message *message, const char *ns);
 /* A property that applications may not set. As the setters; by the message's sender only. */
 MUST_CHECK enum tern_code message_set_reserved(struct tern_message *message, const char *name,
                                                const char *value);
+/* The text of a failure to set such properties: with the limit, when that is the cause. whose: "a
+ * request", … Returns code. */
+enum tern_code message_reserved_failed(const struct tern_message *message, const char *whose,
+                                       enum tern_code code, struct tern_error *err);
 void message_remove_reserved(struct tern_message *message, const char *name);
 
 /* ---- message_half.c: messages of transactions ---- */
 /* Makes it a half message of this producer group, and none again; by its sender only. */
-MUST_CHECK enum tern_code message_mark_half(struct tern_message *message, const char *group);
+MUST_CHECK enum tern_code message_mark_half(struct tern_message *message, const char *group,
+                                            struct tern_error *err);
 void message_unmark_half(struct tern_message *message);
 bool message_is_half(const struct tern_message *message);
 /* A received half message gets the topic and queue that it was sent to; before anybody has it. */

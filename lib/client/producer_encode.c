@@ -127,6 +127,21 @@ static enum tern_code start_plain(struct send *send, int64_t now_ns, rpc_done_fn
     return TERN_OK;
 }
 
+/* A message of the batch has properties that no record takes. */
+static enum tern_code refuse_batch(struct send *send)
+{
+    size_t i = 0;
+    while (i + 1 < send->count &&
+           message_props_fit_record(send->messages[i], send->target->cluster_len))
+        i++;
+    size_t len;
+    (void)message_props(send->messages[i], &len);
+    return error_set(&send->err, TERN_TOO_LARGE,
+                     "message %zu of a batch has %zu bytes of properties with its id, at most %d "
+                     "are stored, with CLUSTER=%s",
+                     i, len, (int)RECORD_PROPS_MAX, send->target->cluster);
+}
+
 enum tern_code send_start_call(struct send *send, int64_t now_ns, rpc_done_fn done)
 {
     send->err.text[0] = 0;
@@ -138,10 +153,7 @@ enum tern_code send_start_call(struct send *send, int64_t now_ns, rpc_done_fn do
                          send->target->broker->name, send->target->address);
     bool records = !send->plain && fits_records(send);
     if (!records && send->count > 1)
-        return error_set(&send->err, TERN_TOO_LARGE,
-                         "a batch's message has more than %d bytes of properties with its id and "
-                         "the cluster's name",
-                         (int)RECORD_PROPS_MAX);
+        return refuse_batch(send);
     if (!records)
         send->plain = true;
     else

@@ -42,8 +42,10 @@ enum tern_code tern_reply_message_create(const struct tern_message *request, con
     if (!cluster)
         return TERN_INVALID;
     if (strlen(cluster) + sizeof REPLY_TOPIC_SUFFIX - 1 > TOPIC_NAME_MAX)
-        return error_set(err, TERN_INVALID, "cluster %.127s: its reply topic's name is too long",
-                         cluster);
+        return error_set(
+            err, TERN_INVALID,
+            "cluster %.127s: its reply topic's name has %zu bytes, at most %d are allowed", cluster,
+            strlen(cluster) + sizeof REPLY_TOPIC_SUFFIX - 1, (int)TOPIC_NAME_MAX);
     snprintf(topic, sizeof topic, "%.115s" REPLY_TOPIC_SUFFIX, cluster);
     struct tern_message *reply;
     enum tern_code code = tern_message_create(topic, body, body_size, &reply, err);
@@ -54,9 +56,9 @@ enum tern_code tern_reply_message_create(const struct tern_message *request, con
     for (size_t i = 0; i < sizeof copied / sizeof copied[0] && code == TERN_OK; i++)
         code = message_set_reserved(reply, copied[i], tern_message_property(request, copied[i]));
     if (code != TERN_OK) {
+        (void)message_reserved_failed(reply, "a reply", code, err);
         tern_message_unref(reply);
-        return error_set(err, code, "the properties of a reply do not fit: %s",
-                         tern_code_text(code));
+        return code;
     }
     *out = reply;
     return TERN_OK;

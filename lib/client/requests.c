@@ -371,9 +371,7 @@ static enum tern_code mark_message(const struct request *request, struct tern_me
                                     instance_client_id(request->instance));
     if (code == TERN_OK)
         code = message_set_reserved(message, PROP_TTL, ttl);
-    return code == TERN_OK ? code
-                           : error_set(err, code, "the properties of a request do not fit: %s",
-                                       tern_code_text(code));
+    return code == TERN_OK ? code : message_reserved_failed(message, "a request", code, err);
 }
 
 /* Puts it into the table. TERN_LIMIT, TERN_NO_MEMORY. */

@@ -206,10 +206,8 @@ static enum tern_code run_transaction(struct tern_transaction_producer *producer
     const char *id = tern_message_id(message);
     if (!known_begin(producer, id))
         return error_set(err, TERN_NO_MEMORY, "transaction of message %s", id);
-    enum tern_code code = message_mark_half(message, producer->producer->options.group);
-    if (code != TERN_OK) {
-        error_set(err, code, "message %s: no room for the properties of a transaction", id);
-    } else {
+    enum tern_code code = message_mark_half(message, producer->producer->options.group, err);
+    if (code == TERN_OK) {
         code = tern_producer_send(producer->producer, message, &result->send, err);
         message_unmark_half(message);
     }

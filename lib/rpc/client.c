@@ -240,12 +240,25 @@ static void on_link_done(void *arg, enum tern_code status, struct link_msg *repl
     end_call(call);
 }
 
+/* Why a request did not leave; of one that is too large, the limit. */
+static enum tern_code not_sent(const struct rpc_peer *peer, enum tern_code code, size_t size,
+                               struct tern_error *err)
+{
+    if (code != TERN_TOO_LARGE)
+        return error_set(err, code, "request to %s was not sent", peer->address);
+    return error_set(err, code,
+                     "request to %s was not sent: it has %zu bytes, a frame to it holds %zu, of "
+                     "these %d of header",
+                     peer->address, size, peer->client->options.max_message_bytes,
+                     FRAME_HEADER_MAX);
+}
+
 /* The call ends with `code` from the client's task. */
-static void end_later(struct client_call *call, enum tern_code code)
+static void end_later(struct client_call *call, enum tern_code code, size_t size)
 {
     struct rpc_client *client = call->peer->client;
     call->pub.status = code;
-    error_set(&call->pub.error, code, "request to %s was not sent", call->peer->address);
+    not_sent(call->peer, code, size, &call->pub.error);
     call->next = NULL;
     lock_acquire(&client->pool_lock);
     *client->last_unstarted = call;
@@ -286,17 +299,19 @@ static void start_call(struct client_call *call, TernRequest *header, size_t pay
     struct link_msg *msg = call->msg;
     call->msg = NULL;
     enum tern_code code = frame_finish_request(client->link, &msg, header, payload_size);
-    if (code == TERN_OK && link_msg_size(client->link, msg) > client->options.max_message_bytes) {
+    size_t size = code == TERN_OK ? link_msg_size(client->link, msg)
+                                  : tern__wire__request__get_packed_size(header) + payload_size;
+    if (code == TERN_OK && size > client->options.max_message_bytes) {
         link_msg_free(client->link, msg);
         code = TERN_TOO_LARGE;
     }
     if (code != TERN_OK) {
-        end_later(call, code);
+        end_later(call, code, size);
         return;
     }
     if (!rpc_gate_enter(&client->gate)) {
         link_msg_free(client->link, msg);
-        end_later(call, TERN_CANCELED);
+        end_later(call, TERN_CANCELED, size);
         return;
     }
     if (!atomic_load(&peer->up))
@@ -368,7 +383,7 @@ enum tern_code rpc_call_wait(struct rpc_peer *peer, TernRequest *header, const v
         *out = NULL;
     enum tern_code code = rpc_call_create(peer, payload_size, &call);
     if (code != TERN_OK)
-        return error_set(err, code, "request to %s was not sent", peer->address);
+        return not_sent(peer, code, payload_size, err);
     if (payload_size > 0)
         memcpy(rpc_call_payload(call), payload, payload_size);
     rpc_call_start(call, header, payload_size, timeout_ms, on_waited_done, &waiter);

@@ -451,6 +451,24 @@ static void properties_of_records_are_kept_up_to_the_limit(void **state)
     free(records);
 }
 
+/* What is too large says how large it is, and may be */
+static void record_with_too_large_a_body_names_the_limit(void **state)
+{
+    char *body = calloc(1, BODY_MAX + 2);
+    uint8_t *records = malloc(RECORDS_BYTES);
+    (void)state;
+    assert_non_null(body);
+    assert_non_null(records);
+    wire_make_topic(&wire, "LargeRecord", 1);
+    memset(body, 'b', BODY_MAX + 1);
+    size_t size = prepare_plain(records, "LargeRecord", body);
+    send_records("LargeRecord", 1, records, size, CODE(MESSAGE_ILLEGAL),
+                 "a body of 65537 bytes is above maxMessageSize 65536");
+    assert_int_equal(wire_max_offset(&wire, "LargeRecord", 0), 0);
+    free(body);
+    free(records);
+}
+
 /* Batch atomicity; ST-15: no offset is used up by what is refused */
 static void batch_with_one_bad_record_stores_nothing(void **state)
 {
@@ -568,6 +586,7 @@ int main(void)
         cmocka_unit_test(bodies_of_no_and_of_most_bytes_are_kept_and_larger_ones_refused),
         cmocka_unit_test(properties_at_the_limit_are_kept_and_larger_ones_refused),
         cmocka_unit_test(properties_of_records_are_kept_up_to_the_limit),
+        cmocka_unit_test(record_with_too_large_a_body_names_the_limit),
         cmocka_unit_test(batch_with_one_bad_record_stores_nothing),
         cmocka_unit_test(records_whose_lengths_lie_are_refused),
         cmocka_unit_test(properties_that_ask_for_what_is_not_offered_are_refused),

@@ -144,6 +144,25 @@ static void batches_that_cannot_be_one_are_refused(void **state)
 
 /* ---- queues and brokers ---- */
 
+static void batch_of_full_properties_names_the_limit(void **state)
+{
+    (void)state;
+    static char value[32768];
+    struct client_world *world = client_world_create(1, 1);
+    struct tern_producer *producer = client_world_producer(world, NULL);
+    struct tern_message *both[] = {message("T", "a"), message("T", "b")};
+    struct tern_error err = {.text = ""};
+    memset(value, 'v', 32767 - 2);
+    assert_int_equal(tern_message_set_property(both[1], "k", value), TERN_OK);
+    assert_int_equal(tern_producer_send_batch(producer, both, 2, NULL, NULL, &err), TERN_TOO_LARGE);
+    assert_non_null(strstr(err.text, "message 1 of a batch has 32"));
+    assert_non_null(strstr(err.text, "at most 32767"));
+    for (int i = 0; i < 2; i++)
+        tern_message_unref(both[i]);
+    tern_producer_destroy(producer);
+    client_world_destroy(world);
+}
+
 /* P-2 */
 static void round_robin_visits_every_queue_alike(void **state)
 {
@@ -400,6 +419,7 @@ int main(void)
         cmocka_unit_test(wrong_guess_of_the_address_family_is_mended),
         cmocka_unit_test(batch_goes_as_one_frame_to_one_queue),
         cmocka_unit_test(batches_that_cannot_be_one_are_refused),
+        cmocka_unit_test(batch_of_full_properties_names_the_limit),
         cmocka_unit_test(round_robin_visits_every_queue_alike),
         cmocka_unit_test(failed_send_is_retried_at_another_broker_with_the_same_id),
         cmocka_unit_test(refusals_that_repetition_cannot_help_are_not_retried),

@@ -72,6 +72,28 @@ static void ask(int64_t timeout_ms, struct answered *answered, char id[33])
     client_world_run_ms(world, 50);
 }
 
+/* Properties that leave no room for those of a request, a reply, a transaction */
+static void full_properties_are_refused_with_the_limit(void **state)
+{
+    static char value[32768];
+    struct tern_message *m = message("T", "x");
+    struct answered answered = {0};
+    struct tern_error err = {.text = ""};
+    (void)state;
+    memset(value, 'v', 32767 - 2);
+    assert_int_equal(tern_message_set_property(m, "k", value), TERN_OK);
+    assert_int_equal(tern_producer_request_async(producer, m, 1000, on_reply, &answered, &err),
+                     TERN_TOO_LARGE);
+    assert_non_null(strstr(err.text, "the properties of a request do not fit"));
+    assert_non_null(strstr(err.text, "32767 bytes"));
+    assert_non_null(strstr(err.text, "at most 32767"));
+    assert_int_equal(answered.calls, 0);
+    assert_int_equal(message_mark_half(m, "group", &err), TERN_TOO_LARGE);
+    assert_non_null(strstr(err.text, "the properties of a transaction do not fit"));
+    assert_non_null(strstr(err.text, "at most 32767"));
+    tern_message_unref(m);
+}
+
 static void reply_of_any_broker_of_the_cluster_is_fetched_there(void **state)
 {
     (void)state;
@@ -215,6 +237,7 @@ int main(void)
         CASE(requests_end_each_at_its_own_time),
         CASE(message_that_is_another_reply_is_an_error),
         CASE(failed_send_ends_the_request_with_its_code),
+        CASE(full_properties_are_refused_with_the_limit),
         CASE(shutdown_cancels_what_waits),
         CASE(reply_message_goes_back_the_way_the_request_names),
     };

@@ -301,12 +301,18 @@ static void oversize_request_is_refused_here(void **state)
     struct tern_error err;
     TernRequest header;
     Tern__Wire__ViewMessageRequest body;
-    uint8_t *payload = calloc(1, MESSAGE_MAX);
+    uint8_t *payload = calloc(1, MESSAGE_MAX + 1);
     set_view(&header, &body);
     assert_int_equal(rpc_call_create(peer, MESSAGE_MAX + 1, &call), TERN_TOO_LARGE);
     assert_int_equal(rpc_call_wait(peer, &header, payload, MESSAGE_MAX, 1000, &call, &err),
                      TERN_TOO_LARGE); /* with its header */
     assert_null(call);
+    char most[64];
+    snprintf(most, sizeof most, "a frame to it holds %d", MESSAGE_MAX);
+    assert_non_null(strstr(err.text, most));
+    assert_int_equal(rpc_call_wait(peer, &header, payload, MESSAGE_MAX + 1, 1000, &call, &err),
+                     TERN_TOO_LARGE);
+    assert_non_null(strstr(err.text, most));
     assert_ok(rpc_call_wait(peer, &header, payload, 100, 1000, NULL, NULL));
     free(payload);
 }
