@@ -21,61 +21,18 @@
  * Threads: any; one lock, held for one queue. Failure modes: a full table refuses new locks and
  * renews the known ones.
  */
-#include "broker/queue_locks.h"
+#include "broker/queue_locks_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/lock.h"
 #include "base/rng.h"
 
 enum {
-    BUCKETS = 1 << 17,
     ENDED_AT_ONCE = 2,
-    BATCH_CHANGES = 32,
-    LONGER_MS = 1000, /* less is the way between two copies, and would go to and fro for ever */
     FREED_MARGIN_MS = 5000, /* a copy's lease ends later than the master's by the way it took */
     GRANT_SALT_BITS = 16,
     CLOCKS_APART_MS = 86400000 /* of a set's members, at most */
-};
-
-struct queue_lock {
-    struct change_node node; /* first */
-    struct queue_lock *next; /* in the bucket */
-    uint32_t hash;
-    int32_t queue_id;
-    int64_t ends_ns; /* monotonic */
-    int64_t tries_offset;
-    int64_t grant;         /* of who holds it, or held it last; 0: not known */
-    int64_t given_back;    /* the last one that was; 0: not known */
-    int64_t told_ends_ns;  /* as another copy said last; 0: none did */
-    int64_t freed_till_ns; /* until then nobody but this table can have given it away */
-    int32_t tries;
-    bool released; /* nobody holds it */
-    bool here;     /* the last grant was made here, with all grants allowed */
-    uint16_t topic_len, group_len;
-    char *client; /* in `names`, terminated */
-    char names[]; /* topic, group, client, each terminated; room for CLIENT_ID_MAX */
-};
-
-struct queue_locks {
-    struct env env;
-    struct change_counter own_counter; /* until another is shared */
-    struct lock lock;                  /* BROKER_LOCKS; protects the rest */
-    struct queue_lock **buckets;
-    struct change_list changed;
-    uint32_t count;
-    int64_t claims_until_ns; /* 0: none are waited for */
-    int64_t grant_salt;
-};
-
-/* What names a lock. */
-struct lock_key {
-    const char *topic, *group;
-    size_t topic_len, group_len;
-    int32_t queue_id;
-    uint32_t hash;
 };
 
 /* ---- entries; @locks holds:BROKER_LOCKS ---- */
@@ -87,7 +44,7 @@ static uint32_t hash_bytes(uint32_t hash, const char *text, size_t len)
     return (hash ^ '@') * UINT32_C(16777619);
 }
 
-static struct lock_key key_of(const char *group, const char *topic, int32_t queue_id)
+struct lock_key queue_locks_key(const char *group, const char *topic, int32_t queue_id)
 {
     struct lock_key key = {.topic = topic,
                            .group = group,
@@ -101,9 +58,9 @@ static struct lock_key key_of(const char *group, const char *topic, int32_t queu
     return key;
 }
 
-static struct queue_lock *find(struct queue_locks *locks, const struct lock_key *key)
+struct queue_lock *queue_locks_find(struct queue_locks *locks, const struct lock_key *key)
 {
-    struct queue_lock *lock = locks->buckets[key->hash % BUCKETS];
+    struct queue_lock *lock = locks->buckets[key->hash % QUEUE_LOCK_BUCKETS];
     while (lock && !(lock->hash == key->hash && lock->queue_id == key->queue_id &&
                      lock->topic_len == key->topic_len && lock->group_len == key->group_len &&
                      !memcmp(lock->names, key->topic, key->topic_len) &&
@@ -112,8 +69,7 @@ static struct queue_lock *find(struct queue_locks *locks, const struct lock_key 
     return lock;
 }
 
-/* Released, without an end. NULL: full or no memory. */
-static struct queue_lock *make(struct queue_locks *locks, const struct lock_key *key)
+struct queue_lock *queue_locks_make(struct queue_locks *locks, const struct lock_key *key)
 {
     if (locks->count >= QUEUE_LOCKS_MAX)
         return NULL;
@@ -130,7 +86,7 @@ static struct queue_lock *make(struct queue_locks *locks, const struct lock_key 
     memcpy(lock->names + key->topic_len + 1, key->group, key->group_len + 1);
     lock->client = lock->names + key->topic_len + key->group_len + 2;
     lock->client[0] = 0;
-    struct queue_lock **bucket = &locks->buckets[key->hash % BUCKETS];
+    struct queue_lock **bucket = &locks->buckets[key->hash % QUEUE_LOCK_BUCKETS];
     lock->next = *bucket;
     *bucket = lock;
     locks->count++;
@@ -139,7 +95,7 @@ static struct queue_lock *make(struct queue_locks *locks, const struct lock_key 
 
 static void drop(struct queue_locks *locks, struct queue_lock *lock)
 {
-    struct queue_lock **link = &locks->buckets[lock->hash % BUCKETS];
+    struct queue_lock **link = &locks->buckets[lock->hash % QUEUE_LOCK_BUCKETS];
     while (*link != lock)
         link = &(*link)->next;
     *link = lock->next;
@@ -148,8 +104,7 @@ static void drop(struct queue_locks *locks, struct queue_lock *lock)
     free(lock);
 }
 
-/* Takes out some that ended a lease ago, among the oldest. */
-static void drop_ended(struct queue_locks *locks, int64_t now_ns)
+void queue_locks_drop_ended(struct queue_locks *locks, int64_t now_ns)
 {
     struct change_node *node = locks->changed.ends.next;
     for (int i = 0; i < ENDED_AT_ONCE; i++) {
@@ -164,13 +119,8 @@ static void drop_ended(struct queue_locks *locks, int64_t now_ns)
     }
 }
 
-static bool is_held(const struct queue_lock *lock, int64_t now_ns)
-{
-    return lock && !lock->released && lock->ends_ns > now_ns;
-}
-
-static void set_owner(struct queue_locks *locks, struct queue_lock *lock, const char *client,
-                      int64_t ends_ns, bool merged)
+void queue_locks_set_owner(struct queue_locks *locks, struct queue_lock *lock, const char *client,
+                           int64_t ends_ns, bool merged)
 {
     size_t len = strnlen(client, CLIENT_ID_MAX);
     memcpy(lock->client, client, len);
@@ -185,7 +135,7 @@ static void set_owner(struct queue_locks *locks, struct queue_lock *lock, const 
 enum tern_code queue_locks_create(const struct env *env, struct queue_locks **out)
 {
     struct queue_locks *locks = calloc(1, sizeof *locks);
-    struct queue_lock **buckets = calloc(BUCKETS, sizeof(buckets[0]));
+    struct queue_lock **buckets = calloc(QUEUE_LOCK_BUCKETS, sizeof(buckets[0]));
     *out = NULL;
     if (!locks || !buckets) {
         free(locks);
@@ -214,7 +164,7 @@ void queue_locks_destroy(struct queue_locks *locks)
 void queue_locks_forget(struct queue_locks *locks)
 {
     lock_acquire(&locks->lock);
-    for (size_t i = 0; i < BUCKETS; i++)
+    for (size_t i = 0; i < QUEUE_LOCK_BUCKETS; i++)
         while (locks->buckets[i])
             drop(locks, locks->buckets[i]);
     lock_release(&locks->lock);
@@ -239,11 +189,6 @@ void queue_locks_await_claims(struct queue_locks *locks)
     lock_acquire(&locks->lock);
     locks->claims_until_ns = clock_mono_ns(locks->env.clock) + ms_to_ns(QUEUE_LOCK_CLAIMS_MS);
     lock_release(&locks->lock);
-}
-
-static int64_t ms_until(int64_t time_ns, int64_t now_ns)
-{
-    return time_ns > now_ns ? (time_ns - now_ns + ms_to_ns(1) - 1) / ms_to_ns(1) : 0;
 }
 
 /* Above every one that was given of this queue. @locks holds:BROKER_LOCKS */
@@ -306,25 +251,25 @@ enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *
                                          const struct queue_lock_claim *claim,
                                          struct queue_lock_answer *answer)
 {
-    struct lock_key key = key_of(group, topic, queue_id);
+    struct lock_key key = queue_locks_key(group, topic, queue_id);
     struct queue_lock_answer said = {.remaining_ms = 0};
     int64_t now_ns = clock_mono_ns(locks->env.clock);
     int64_t renews = named_grant(locks, claim);
     bool claimed = claim && claim->held;
     enum queue_lock_result result = QUEUE_LOCKED;
     lock_acquire(&locks->lock);
-    struct queue_lock *lock = find(locks, &key);
-    bool held = is_held(lock, now_ns);
+    struct queue_lock *lock = queue_locks_find(locks, &key);
+    bool held = queue_lock_is_held(lock, now_ns);
     bool own = held && !strcmp(lock->client, client);
     bool late = lock && renews && renews < lock->grant; /* that grant is over */
     if (held ? !own : late) {
         result = QUEUE_LOCK_OTHERS;
-        said.remaining_ms = held ? ms_until(lock->ends_ns, now_ns) : 0;
+        said.remaining_ms = held ? queue_lock_ms_until(lock->ends_ns, now_ns) : 0;
     } else if (!held && !may_grant(locks, lock, grants, claim, now_ns)) {
         result = QUEUE_LOCK_NOT_NEW;
         if (grants == QUEUE_LOCK_GRANTS_ALL)
-            said.remaining_ms = ms_until(locks->claims_until_ns, now_ns);
-    } else if (!lock && !(lock = make(locks, &key))) {
+            said.remaining_ms = queue_lock_ms_until(locks->claims_until_ns, now_ns);
+    } else if (!lock && !(lock = queue_locks_make(locks, &key))) {
         result = QUEUE_LOCK_FULL;
     }
     if (result == QUEUE_LOCKED) {
@@ -337,9 +282,9 @@ enum queue_lock_result queue_locks_claim(struct queue_locks *locks, const char *
         said.tries_offset = lock->tries_offset;
         said.tries = lock->tries;
         said.grant = lock->grant;
-        set_owner(locks, lock, client, now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+        queue_locks_set_owner(locks, lock, client, now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
     }
-    drop_ended(locks, now_ns);
+    queue_locks_drop_ended(locks, now_ns);
     lock_release(&locks->lock);
     if (answer)
         *answer = said;
@@ -356,7 +301,7 @@ static void end_grant(struct queue_locks *locks, struct queue_lock *lock, int64_
         lock->freed_till_ns = 0;
     }
     lock->given_back = lock->grant;
-    set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
+    queue_locks_set_owner(locks, lock, "", now_ns + ms_to_ns(QUEUE_LOCK_LEASE_MS), false);
 }
 
 /* Whether the release of a grant says something of a queue that nobody holds. */
@@ -370,33 +315,33 @@ static bool is_news(const struct queue_lock *lock, int64_t grant)
 void queue_locks_release(struct queue_locks *locks, const char *group, const char *topic,
                          int32_t queue_id, const char *client, const struct queue_lock_claim *claim)
 {
-    struct lock_key key = key_of(group, topic, queue_id);
+    struct lock_key key = queue_locks_key(group, topic, queue_id);
     int64_t now_ns = clock_mono_ns(locks->env.clock);
     int64_t grant = named_grant(locks, claim);
     lock_acquire(&locks->lock);
-    struct queue_lock *lock = find(locks, &key);
-    bool own = is_held(lock, now_ns) && !strcmp(lock->client, client);
+    struct queue_lock *lock = queue_locks_find(locks, &key);
+    bool own = queue_lock_is_held(lock, now_ns) && !strcmp(lock->client, client);
     if (own && (grant == 0 || grant >= lock->grant)) {
         if (claim && claim->held && grant > 0 && grant == lock->grant)
             lock->freed_till_ns = lock->told_ends_ns - ms_to_ns(FREED_MARGIN_MS);
         take_tries(lock, claim);
         end_grant(locks, lock, grant, now_ns);
-    } else if (!is_held(lock, now_ns) && is_news(lock, grant) &&
-               (lock || (lock = make(locks, &key)))) {
+    } else if (!queue_lock_is_held(lock, now_ns) && is_news(lock, grant) &&
+               (lock || (lock = queue_locks_make(locks, &key)))) {
         end_grant(locks, lock, grant, now_ns);
     }
-    drop_ended(locks, now_ns);
+    queue_locks_drop_ended(locks, now_ns);
     lock_release(&locks->lock);
 }
 
 bool queue_locks_owner(struct queue_locks *locks, const char *group, const char *topic,
                        int32_t queue_id, char *client, int64_t *remaining_ms)
 {
-    struct lock_key key = key_of(group, topic, queue_id);
+    struct lock_key key = queue_locks_key(group, topic, queue_id);
     int64_t now_ns = clock_mono_ns(locks->env.clock);
     lock_acquire(&locks->lock);
-    const struct queue_lock *lock = find(locks, &key);
-    bool held = is_held(lock, now_ns);
+    const struct queue_lock *lock = queue_locks_find(locks, &key);
+    bool held = queue_lock_is_held(lock, now_ns);
     if (held) {
         memcpy(client, lock->client, strlen(lock->client) + 1);
         *remaining_ms = (lock->ends_ns - now_ns) / ms_to_ns(1);
@@ -411,168 +356,4 @@ uint32_t queue_locks_count(struct queue_locks *locks)
     uint32_t count = locks->count;
     lock_release(&locks->lock);
     return count;
-}
-
-/* ---- giving to copies ---- */
-
-struct held_change {
-    struct queue_lock_change change;
-    char topic[TOPIC_NAME_MAX + 1], group[GROUP_NAME_MAX + 1], client[CLIENT_ID_MAX + 1];
-};
-
-struct giving {
-    struct queue_locks *locks;
-    struct change_reader reader;
-    bool skip_merged;
-    uint32_t room; /* changes that may still be given */
-    uint64_t upto;
-    uint64_t to; /* everything up to there was given or skipped */
-    bool ended;  /* nothing is left, or enough was given */
-    bool beyond; /* a row above upto was passed: the place is none to go on from */
-};
-
-/* @locks holds:BROKER_LOCKS */
-static void hold_change(struct held_change *held, const struct queue_lock *lock, int64_t now_ns)
-{
-    memcpy(held->topic, lock->names, lock->topic_len + (size_t)1);
-    memcpy(held->group, lock->names + lock->topic_len + 1, lock->group_len + (size_t)1);
-    memcpy(held->client, lock->client, strlen(lock->client) + 1);
-    held->change = (struct queue_lock_change){.group = held->group,
-                                              .topic = held->topic,
-                                              .client = held->client,
-                                              .queue_id = lock->queue_id,
-                                              .remaining_ms = ms_until(lock->ends_ns, now_ns),
-                                              .tries_offset = lock->tries_offset,
-                                              .tries = lock->tries,
-                                              .grant = lock->grant,
-                                              .given_back = lock->given_back,
-                                              .number = lock->node.number};
-}
-
-/* @locks takes:BROKER_LOCKS */
-static uint32_t take_batch(struct giving *giving, struct held_change batch[BATCH_CHANGES],
-                           uint64_t *to)
-{
-    struct queue_locks *locks = giving->locks;
-    int64_t now_ns = clock_mono_ns(locks->env.clock);
-    uint32_t count = 0;
-    lock_acquire(&locks->lock);
-    for (int steps = 0; steps < CHANGE_STEPS_MAX && count < BATCH_CHANGES && count < giving->room;
-         steps++) {
-        struct change_node *node = change_reader_next(&locks->changed, &giving->reader);
-        if (!node || node->number > giving->upto) {
-            uint64_t last = change_list_last(&locks->changed);
-            *to = last < giving->upto ? last : giving->upto;
-            giving->ended = true;
-            giving->beyond = node != NULL;
-            break;
-        }
-        *to = node->number;
-        const struct queue_lock *lock = (const struct queue_lock *)node;
-        if (!(giving->skip_merged && node->merged) && lock->ends_ns > now_ns)
-            hold_change(&batch[count++], lock, now_ns);
-    }
-    giving->room -= count;
-    if (giving->room == 0)
-        giving->ended = true;
-    lock_release(&locks->lock);
-    return count;
-}
-
-uint64_t queue_locks_changes(struct queue_locks *locks, uint64_t after, uint64_t upto, uint32_t max,
-                             bool skip_merged,
-                             bool (*fn)(void *arg, const struct queue_lock_change *change),
-                             void *arg)
-{
-    struct held_change batch[BATCH_CHANGES];
-    struct giving giving = {.locks = locks, .skip_merged = skip_merged, .room = max, .upto = upto};
-    bool refused = false;
-    lock_acquire(&locks->lock);
-    change_reader_begin(&locks->changed, &giving.reader, after);
-    giving.to = giving.reader.after;
-    while (!change_reader_seek(&locks->changed, &giving.reader)) {
-        lock_release(&locks->lock); /* others want it, too */
-        lock_acquire(&locks->lock);
-    }
-    lock_release(&locks->lock);
-    while (!giving.ended && !refused) {
-        uint64_t to = giving.to;
-        uint32_t count = take_batch(&giving, batch, &to);
-        for (uint32_t i = 0; i < count && !refused; i++) {
-            refused = !fn(arg, &batch[i].change);
-            if (!refused)
-                giving.to = batch[i].change.number;
-        }
-        if (!refused)
-            giving.to = to;
-    }
-    lock_acquire(&locks->lock);
-    change_reader_end(&locks->changed, &giving.reader, refused || giving.beyond ? 0 : giving.to);
-    lock_release(&locks->lock);
-    return giving.to;
-}
-
-/* ---- taking from copies ---- */
-
-/* Whether what a copy says of the lock is to be taken. @locks holds:BROKER_LOCKS */
-static bool counts(const struct queue_lock *lock, const struct queue_lock_change *change,
-                   int64_t ends_ns, int64_t now_ns)
-{
-    if (!lock)
-        return true; /* also that nobody holds it is worth knowing */
-    bool known = lock->grant > 0 && change->grant > 0;
-    bool release = change->client[0] == 0;
-    if (known && change->grant < lock->grant)
-        return false;
-    if (!is_held(lock, now_ns)) {
-        if (known && change->grant == lock->grant && lock->released)
-            return false; /* given back, whatever an older copy says */
-        return !release || known;
-    }
-    if (known && lock->grant == (release ? change->grant : change->given_back))
-        return true; /* its owner gave it back there */
-    if (!strcmp(lock->client, change->client))
-        return (known && change->grant > lock->grant) ||
-               ends_ns > lock->ends_ns + ms_to_ns(LONGER_MS);
-    return lock->node.merged;
-}
-
-/* @locks holds:BROKER_LOCKS */
-static void take_change(struct queue_locks *locks, struct queue_lock *lock,
-                        const struct queue_lock_change *change, int64_t ends_ns, int64_t now_ns)
-{
-    bool same = is_held(lock, now_ns) && !strcmp(lock->client, change->client);
-    if (same && ends_ns < lock->ends_ns)
-        ends_ns = lock->ends_ns;
-    if (change->grant != lock->grant)
-        lock->here = false;
-    lock->grant = change->grant;
-    lock->given_back = change->given_back;
-    lock->told_ends_ns = ends_ns;
-    lock->freed_till_ns = 0;
-    lock->tries_offset = change->tries_offset;
-    lock->tries = change->tries;
-    set_owner(locks, lock, change->client, ends_ns, true);
-}
-
-enum tern_code queue_locks_merge(struct queue_locks *locks, const struct queue_lock_change *change)
-{
-    struct lock_key key = key_of(change->group, change->topic, change->queue_id);
-    int64_t now_ns = clock_mono_ns(locks->env.clock);
-    int64_t remaining_ms =
-        change->remaining_ms < QUEUE_LOCK_LEASE_MS ? change->remaining_ms : QUEUE_LOCK_LEASE_MS;
-    int64_t ends_ns = now_ns + ms_to_ns(remaining_ms);
-    enum tern_code code = TERN_OK;
-    lock_acquire(&locks->lock);
-    struct queue_lock *lock = find(locks, &key);
-    bool take = counts(lock, change, ends_ns, now_ns);
-    if (take && !lock && !(lock = make(locks, &key)))
-        code = TERN_LIMIT;
-    if (take && lock)
-        take_change(locks, lock, change, ends_ns, now_ns);
-    drop_ended(locks, now_ns);
-    lock_release(&locks->lock);
-    if (take && code == TERN_OK)
-        change_counter_tell(locks->changed.counter);
-    return code;
 }
