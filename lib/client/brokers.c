@@ -69,6 +69,31 @@ static void list_route(struct instance *instance, const struct route *route,
     }
 }
 
+/* Takes links out of the table, into a list: those that no route names, or all. @locks holds:CLIENT
+ */
+static void take_out(struct instance *instance, struct broker_link **gone, bool all)
+{
+    struct broker_link *link;
+    struct broker_link *next;
+    HASH_ITER (hh, instance->brokers, link, next) {
+        if (link->listed && !all)
+            continue;
+        HASH_DEL(instance->brokers, link);
+        link->hh.next = *gone;
+        *gone = link;
+    }
+}
+
+/* @locks none */
+static void unref_all(struct broker_link *gone)
+{
+    while (gone) {
+        struct broker_link *next = gone->hh.next;
+        broker_link_unref(gone);
+        gone = next;
+    }
+}
+
 /* Marks what the routes name, takes the rest out of the table, collects what is missing in it. */
 static void sweep(struct instance *instance, struct missing *missing, struct broker_link **gone)
 {
@@ -84,13 +109,7 @@ static void sweep(struct instance *instance, struct missing *missing, struct bro
         if (entry->route)
             list_route(instance, entry->route, missing);
     }
-    HASH_ITER (hh, instance->brokers, link, next_link) {
-        if (link->listed)
-            continue;
-        HASH_DEL(instance->brokers, link);
-        link->hh.next = *gone;
-        *gone = link;
-    }
+    take_out(instance, gone, false);
 }
 
 static struct broker_link *link_create(struct instance *instance, const char *address)
@@ -143,11 +162,7 @@ static bool update_once(struct instance *instance, struct missing *missing)
         instance->brokers_stale = missing->count > 0;
     }
     lock_release(&instance->lock);
-    while (gone) {
-        struct broker_link *next = gone->hh.next;
-        broker_link_unref(gone);
-        gone = next;
-    }
+    unref_all(gone);
     for (size_t i = 0; i < missing->count; i++)
         added = link_add(instance, missing->addresses[i]) || added;
     return added;
@@ -221,13 +236,15 @@ bool instance_born_v6(struct instance *instance, const char *address)
     return instance_born_family(instance, address) == BORN_V6;
 }
 
-/* After the task has stopped; calls under way still hold their links. */
+/*
+ * After the task has stopped. Calls under way still hold their links, and connections still come
+ * and go.
+ */
 void brokers_fini(struct instance *instance)
 {
-    struct broker_link *link;
-    struct broker_link *next;
-    HASH_ITER (hh, instance->brokers, link, next) {
-        HASH_DEL(instance->brokers, link);
-        broker_link_unref(link);
-    }
+    struct broker_link *gone = NULL;
+    lock_acquire(&instance->lock);
+    take_out(instance, &gone, true);
+    lock_release(&instance->lock);
+    unref_all(gone);
 }

@@ -14,11 +14,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tern/tern.h>
 
 #include "base/sched.h"
 #include "fake_servers.h"
+#include "tests/unit/base/held_port.h"
 
 enum { THREADS = 4, SENDS_EACH = 300 };
 
@@ -27,6 +29,8 @@ struct real {
     struct link *link;
     struct fake_namesrv ns;
     struct fake_broker *broker;
+    char address[64]; /* the broker's, kept while it is away */
+    int held;
 };
 
 static struct real real;
@@ -40,7 +44,10 @@ static int start_servers(void **state)
     real.broker = calloc(1, sizeof *real.broker);
     assert_non_null(real.broker);
     fake_namesrv_start(&real.ns, &real.env, real.link, "127.0.0.1:0");
-    fake_broker_start(real.broker, &real.env, real.link, "broker-a", "127.0.0.1:0");
+    uint16_t port;
+    real.held = port_hold(&port);
+    snprintf(real.address, sizeof real.address, "127.0.0.1:%u", port);
+    fake_broker_start(real.broker, &real.env, real.link, "broker-a", real.address);
     struct fake_queues part = {
         .broker = "broker-a", .read_queues = 4, .write_queues = 4, .perm = 6};
     snprintf(part.address, sizeof part.address, "%s", real.broker->address);
@@ -54,6 +61,7 @@ static int stop_servers(void **state)
     fake_broker_stop(real.broker);
     fake_namesrv_stop(&real.ns);
     link_destroy(real.link);
+    close(real.held);
     free(real.broker);
     return 0;
 }
@@ -240,6 +248,20 @@ static void shutdown_at_any_moment_loses_no_callback(void **state)
     }
 }
 
+/* The link's thread tells of the connection while the table of brokers is given up. */
+static void producer_may_end_while_its_broker_comes_up(void **state)
+{
+    (void)state;
+    for (useconds_t round = 0; round < 200; round++) {
+        struct tern_queue queues[4];
+        size_t count;
+        struct tern_producer *made = producer();
+        assert_int_equal(tern_producer_queues(made, "T", queues, 4, &count, NULL), TERN_OK);
+        usleep(round * 7 % 1009);
+        tern_producer_destroy(made);
+    }
+}
+
 static void dead_broker_ends_sends_with_an_error(void **state)
 {
     (void)state;
@@ -248,8 +270,6 @@ static void dead_broker_ends_sends_with_an_error(void **state)
     latch_init(&counter.all);
     struct tern_message *m = message("x");
     assert_int_equal(tern_producer_send(made, m, NULL, NULL), TERN_OK);
-    char address[64];
-    memcpy(address, real.broker->address, sizeof address);
     pthread_mutex_lock(&real.broker->mutex);
     real.broker->hold = true;
     pthread_mutex_unlock(&real.broker->mutex);
@@ -260,7 +280,7 @@ static void dead_broker_ends_sends_with_an_error(void **state)
     assert_true(latch_wait(counter.sched, &counter.all, SCHED_NEVER));
     assert_int_equal(atomic_load(&counter.failures), counter.expected);
     real.broker->hold = false;
-    fake_broker_start(real.broker, &real.env, real.link, "broker-a", address);
+    fake_broker_start(real.broker, &real.env, real.link, "broker-a", real.address);
     /* The connection is made again by itself. */
     enum tern_code code = TERN_UNREACHABLE;
     for (int i = 0; i < 10 && code != TERN_OK; i++)
@@ -278,6 +298,7 @@ int main(void)
         cmocka_unit_test_setup(callbacks_come_once_each, clear_broker),
         cmocka_unit_test_setup(named_queue_keeps_the_order_of_calls, clear_broker),
         cmocka_unit_test_setup(shutdown_at_any_moment_loses_no_callback, clear_broker),
+        cmocka_unit_test_setup(producer_may_end_while_its_broker_comes_up, clear_broker),
         cmocka_unit_test_setup(dead_broker_ends_sends_with_an_error, clear_broker),
     };
     return cmocka_run_group_tests(tests, start_servers, stop_servers);
