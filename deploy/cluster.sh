@@ -137,13 +137,15 @@ admin() {
     timeout "$seconds" "${host[@]:1}" "$TERNMQ_BIN/mqadmin" "$@" --json 2>/dev/null
 }
 
-# ha_view NODE: "STATE WRITABLE IN_SYNC" (open true 2: two slaves in sync); nothing when it does not answer.
+# ha_view NODE: "STATE WRITABLE IN_SYNC" (open true 2: two slaves in sync, and there: a master that starts has
+# slaves on record that it has not heard yet); nothing when it does not answer.
 ha_view() {
     local json state writable in_sync
     json=$(admin "$1" 2 haStatus -b "$(address_of "$1")") || return 0
     state=$(json_values state <<<"$json" | head -n 1)
     writable=$(json_values writable <<<"$json" | head -n 1)
-    in_sync=$(json_values inSync <<<"$json" | grep -c true || true)
+    in_sync=$(paste <(json_values inSync <<<"$json") <(json_values linkUp <<<"$json") |
+        grep -cx "true[[:space:]]true" || true)
     [ -z "$state" ] || echo "${state// /_} ${writable:-false} $in_sync"
 }
 
