@@ -498,7 +498,10 @@ enum tern_code dispatcher_replay(struct dispatcher *d, int64_t from, int64_t end
         batch_release(d->task_batch);
     }
     if (round != ROUND_CAUGHT_UP)
-        return error_set(err, code, "dispatching again: %s", out.text);
+        return error_set(err, code, "dispatching again: %s%s", out.text,
+                         code == TERN_NO_SPACE
+                             ? "; there is no room for what the queues lack: make some, start again"
+                             : "");
     if (atomic_load(&d->position) < end) {
         /* A filler may reach to the end; anything else is a record that is not all there. */
         if (next_segment(d, atomic_load(&d->position)) > end)
