@@ -18,7 +18,9 @@
  * in step 4.
  *
  * Reading: f when it parses; else f.bak when it parses. A file the companion does not know but
- * which parses was written by a hand or by RocketMQ.
+ * which parses was written by a hand or by RocketMQ. Neither file there: nothing was written, or
+ * the first write was cut short; a companion that knows of two generations tells that somebody
+ * removed them, which is logged.
  *
  * Threads: one writer or reader per path; the caller sees to it. Failure modes: an unreadable
  * sector counts as a damaged file; being out of memory or handles, or not permitted, is reported,
@@ -417,6 +419,11 @@ enum tern_code durable_read(const struct env *env, const char *path, durable_par
         goto out;
     }
     if (file.code == TERN_NOT_FOUND && bak.code == TERN_NOT_FOUND) {
+        if (meta.count > 1)
+            log_error(
+                env->log, "generations_missing",
+                "path=%s companion=%s effect=\"begins anew, as if it had never been written\"",
+                p.file, p.meta);
         code = error_set(err, TERN_NOT_FOUND, "%s", path);
     } else if (try_parse(&bak, p.bak, parse, arg, &bak_err) == TERN_OK) {
         log_warn(env->log, "previous_generation_used", "path=%s reason=%s", p.file,

@@ -336,6 +336,20 @@ static void both_damaged_is_corrupt_and_names_them(void **state)
     assert_contains(err.text, "missing");
 }
 
+static void files_that_were_removed_are_missed(void **state)
+{
+    (void)state;
+    struct got got;
+    assert_ok(write_number(1));
+    assert_ok(write_number(2));
+    assert_ok(fs_unlink(sim.env.fs, PATH));
+    assert_ok(fs_unlink(sim.env.fs, PATH ".bak"));
+    assert_int_equal(read_number(&got), TERN_NOT_FOUND);
+    assert_int_equal(sim_log_count(&sim, "ERROR generations_missing"), 1);
+    assert_ok(write_number(3));
+    expect_number(3, true);
+}
+
 static void a_file_edited_by_hand_wins_with_a_warning(void **state)
 {
     (void)state;
@@ -405,6 +419,7 @@ int main(void)
         TEST(an_unreadable_file_gives_the_one_before),
         TEST(lack_of_handles_is_no_damage),
         TEST(both_damaged_is_corrupt_and_names_them),
+        TEST(files_that_were_removed_are_missed),
         TEST(a_file_edited_by_hand_wins_with_a_warning),
         TEST(rocketmqs_files_are_read_without_a_companion),
         TEST(a_first_write_beside_a_foreign_file_keeps_it_as_backup),
