@@ -364,9 +364,6 @@ static void take_answer(struct push_topic *topic, int64_t now_ns)
     lock_release(&consumer->lock);
     if (!answered)
         return;
-    if (topic->again)
-        atomic_store(&consumer->rebalance_wanted, true);
-    topic->again = false;
     struct route *route = instance_route_cached(consumer->instance, topic->name);
     if (members && route && route->readable_count > 0) {
         share_topic(topic, members, route, now_ns);
@@ -408,6 +405,21 @@ static void leave_stray(struct tern_push_consumer *consumer, int64_t now_ns)
     }
 }
 
+/* At once; or when the answer under way, which may be older than the change, has been taken. Each
+ * topic for itself: if one's second question were all topics', their answers would go on calling
+ * for one another. */
+static void ask_when_free(struct push_topic *topic, int64_t now_ns)
+{
+    struct tern_push_consumer *consumer = topic->consumer;
+    lock_acquire(&consumer->lock);
+    bool busy = topic->asking || topic->answered;
+    bool subscribed = topic->filter != NULL;
+    lock_release(&consumer->lock);
+    topic->again = busy;
+    if (!busy && subscribed)
+        ask_topic(topic, now_ns);
+}
+
 int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns)
 {
     lock_acquire(&consumer->lock);
@@ -415,20 +427,15 @@ int64_t rebalance_step(struct tern_push_consumer *consumer, int64_t now_ns)
     lock_release(&consumer->lock);
     for (struct push_topic *topic = topics; topic; topic = topic->next)
         take_answer(topic, now_ns);
-    bool wanted = atomic_exchange(&consumer->rebalance_wanted, false);
-    if (!wanted && now_ns < consumer->rebalance_due_ns)
-        return consumer->rebalance_due_ns;
-    consumer->rebalance_due_ns = now_ns + ms_to_ns(REBALANCE_MS);
-    leave_stray(consumer, now_ns);
-    for (struct push_topic *topic = topics; topic; topic = topic->next) {
-        lock_acquire(&consumer->lock);
-        bool subscribed = topic->filter != NULL;
-        topic->again = topic->asking; /* the answer under way may be older than the change */
-        bool ask = subscribed && !topic->asking;
-        lock_release(&consumer->lock);
-        if (ask)
-            ask_topic(topic, now_ns);
+    bool all = atomic_exchange(&consumer->rebalance_wanted, false);
+    all = all || now_ns >= consumer->rebalance_due_ns;
+    if (all) {
+        consumer->rebalance_due_ns = now_ns + ms_to_ns(REBALANCE_MS);
+        leave_stray(consumer, now_ns);
     }
+    for (struct push_topic *topic = topics; topic; topic = topic->next)
+        if (all || topic->again)
+            ask_when_free(topic, now_ns);
     return consumer->rebalance_due_ns;
 }
 

@@ -103,9 +103,9 @@ struct fake {
         int32_t tries;
     } locks[9];
     enum tern_code lock_code;
-    bool locks_undecided;  /* grants nothing new */
-    bool locks_unanswered; /* grants, and does not say so */
-    uint32_t lock_delay_ms;
+    bool locks_undecided;                     /* grants nothing new */
+    bool locks_unanswered;                    /* grants, and does not say so */
+    uint32_t lock_delay_ms, members_delay_ms; /* members: each answer a ms later than the last */
     unsigned locked, unlocked;
     unsigned queries, commits, sent_back, unregistered;
     Tern__Wire__SendBackRequest last_send_back;

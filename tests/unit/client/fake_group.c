@@ -59,7 +59,11 @@ void fake_members(struct fake_node *node, struct rpc_request *rq)
 {
     struct fake *fake = node->fake;
     enum tern_code code = node->members_code != TERN_OK ? node->members_code : fake->members_code;
-    node->members_asked++;
+    if (fake->members_delay_ms > 0 && !rq->user) {
+        fake_park(node, rq, fake->members_delay_ms + node->members_asked++);
+        return;
+    }
+    node->members_asked += !rq->user;
     if (code != TERN_OK) {
         rpc_reply_error(rq, code, "scripted");
         return;

@@ -291,6 +291,28 @@ static void the_retry_topic_is_consumed_when_it_appears(void **state)
 }
 
 /* RO-09 */
+/* What is under way may be older than the change, so each topic asks once more, for itself: answers
+ * that come one after the other do not call for one another. */
+static void a_change_while_members_are_asked_asks_once_more(void **state)
+{
+    (void)state;
+    struct fake *fake = fake_create(QUEUES);
+    fake->has_retry_topic = true;
+    struct member member = member_start(fake, "a");
+    fake_run_ms(fake, 1000);
+    fake->members_delay_ms = 10;
+    unsigned before = fake->brokers[0].members_asked;
+    fake_members_changed(fake);
+    fake_run_ms(fake, 5);
+    assert_int_equal(fake->brokers[0].members_asked, before + 2);
+    fake_members_changed(fake);
+    fake_run_ms(fake, 3000);
+    assert_int_equal(fake->brokers[0].members_asked, before + 4);
+    fake->members_delay_ms = 0;
+    member_stop(&member);
+    fake_destroy(fake);
+}
+
 static void after_cuts_every_queue_has_exactly_one_owner(void **state)
 {
     (void)state;
@@ -328,6 +350,7 @@ int main(void)
         cmocka_unit_test(a_slave_does_not_decide_where_a_group_begins),
         cmocka_unit_test(new_queues_are_taken_when_the_route_grows),
         cmocka_unit_test(the_retry_topic_is_consumed_when_it_appears),
+        cmocka_unit_test(a_change_while_members_are_asked_asks_once_more),
         cmocka_unit_test(after_cuts_every_queue_has_exactly_one_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
