@@ -44,6 +44,13 @@ enum tern_code gate_check_own(const struct gate *gate)
                                                                      : gate_check(gate);
 }
 
+bool gate_full(const struct gate *gate)
+{
+    return atomic_load_explicit(&gate->disk_full, memory_order_relaxed) ||
+           atomic_load_explicit(&gate->queues_full, memory_order_relaxed) ||
+           atomic_load_explicit(&gate->segment_code, memory_order_relaxed) == TERN_NO_SPACE;
+}
+
 void gate_latch(struct gate *gate, enum tern_code code, const char *text)
 {
     int expected = GATE_OPEN;

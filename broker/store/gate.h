@@ -44,6 +44,9 @@ enum tern_code gate_check_own(const struct gate *gate);
 /* Read-only for good. Only the first call counts; it calls observer.on_latched. @thread any @locks
  * none */
 void gate_latch(struct gate *gate, enum tern_code code, const char *text);
+/* Whether something has no room: above the warning ratio, or none for queues or the next segment.
+ */
+bool gate_full(const struct gate *gate);
 bool gate_latched(const struct gate *gate);
 /* The cause, "" while not latched. */
 const char *gate_latch_text(const struct gate *gate);

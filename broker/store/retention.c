@@ -260,6 +260,13 @@ void retention_set_limits(struct retention *r, const struct store_limits *limits
         task_wake(r->clean_task);
 }
 
+void retention_ratios(const struct retention *r, struct store_limits *out)
+{
+    out->disk_max_used_ratio = r->max_used_ratio;
+    out->disk_clean_ratio = r->clean_ratio;
+    out->disk_warning_ratio = r->warning_ratio;
+}
+
 void retention_hold(struct retention *r)
 {
     turn_wait(&r->busy, r->env);

@@ -54,6 +54,9 @@ MUST_CHECK enum tern_code retention_clean_queues(struct retention *retention,
 /* For the next look at the disks and the next round, which come at once. @thread any */
 void retention_set_limits(struct retention *retention, const struct store_limits *limits);
 
+/* The ratios of `out` as they are now. @thread any */
+void retention_ratios(const struct retention *retention, struct store_limits *out);
+
 /* Segments removed since the start. */
 uint64_t retention_expired(const struct retention *retention);
 

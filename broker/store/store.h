@@ -388,7 +388,7 @@ struct store_status {
     int64_t dispatch_lag_ms; /* age of the oldest undispatched record, 0 when none */
     int64_t unflushed_since_ms;
     double disk_used_ratio;
-    bool disk_full, latched;
+    bool disk_full, latched; /* full: no room above the warning ratio, for queues, for a segment */
     uint64_t append_requests, append_records, append_bytes, append_failed;
     uint64_t get_found, get_missed, get_again; /* again: went to the cold lane */
     uint64_t get_messages;                     /* given out */

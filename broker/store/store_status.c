@@ -64,7 +64,7 @@ void store_status(struct store *store, struct store_status *out)
     if (!store->options.read_only)
         append_status(store, out);
     out->disk_used_ratio = atomic_load(&store->gate.disk_ratio);
-    out->disk_full = atomic_load(&store->gate.disk_full);
+    out->disk_full = gate_full(&store->gate);
     out->latched = gate_latched(&store->gate);
     out->get_found = counter_get(&store->get_found);
     out->get_messages = counter_get(&store->get_messages);
@@ -79,26 +79,29 @@ void store_status(struct store *store, struct store_status *out)
 static void no_space_text(const struct store *store, char *out, size_t size)
 {
     const struct gate *gate = &store->gate;
-    const struct store_options *o = &store->options;
+    double ratio = atomic_load(&gate->disk_ratio);
+    struct store_limits limits = store_limits_of(&store->options);
+    if (store->retention)
+        retention_ratios(store->retention, &limits);
     if (atomic_load(&gate->disk_full))
         snprintf(out, size,
-                 "%s: disk used ratio %.4f is above diskSpaceWarningLevelRatio=%.2f (segments "
-                 "are removed above diskMaxUsedSpaceRatio=%.2f); sends resume by themselves "
+                 "%s: disk used ratio %.4f is above diskSpaceWarningLevelRatio=%.2f (expired "
+                 "segments are removed above diskMaxUsedSpaceRatio=%.2f, the oldest whatever "
+                 "their age above diskSpaceCleanForciblyRatio=%.2f); sends resume by themselves "
                  "when it is below",
-                 store->root, atomic_load(&gate->disk_ratio), o->disk_warning_ratio,
-                 o->disk_max_used_ratio);
+                 store->root, ratio, limits.disk_warning_ratio, limits.disk_max_used_ratio,
+                 limits.disk_clean_ratio);
     else if (atomic_load(&gate->queues_full))
         snprintf(out, size,
                  "%s/consumequeue: no space left for consume queues (disk used ratio %.4f, "
                  "diskMaxUsedSpaceRatio=%.2f); sends resume by themselves",
-                 store->root, atomic_load(&gate->disk_ratio), o->disk_max_used_ratio);
+                 store->root, ratio, limits.disk_max_used_ratio);
     else
         snprintf(out, size,
                  "%s: no space for the next segment of mappedFileSizeCommitLog=%" PRId64
                  " bytes (disk used ratio %.4f, diskMaxUsedSpaceRatio=%.2f); sends resume by "
                  "themselves when there is",
-                 store->root, o->segment_bytes, atomic_load(&gate->disk_ratio),
-                 o->disk_max_used_ratio);
+                 store->root, store->options.segment_bytes, ratio, limits.disk_max_used_ratio);
 }
 
 void store_refusal_text(struct store *store, enum tern_code code, char *out, size_t size)

@@ -160,11 +160,17 @@ static void disk_above_warning_refuses_and_resumes(void **state)
     assert_non_null(strstr(text, WORLD_ROOT));
     assert_non_null(strstr(text, "0.9")); /* the ratio and the limit */
     assert_non_null(strstr(text, "diskSpaceWarningLevelRatio=0.90"));
-    assert_non_null(strstr(text, "diskMaxUsedSpaceRatio=0.75"));
+    assert_non_null(strstr(text, "expired segments are removed above diskMaxUsedSpaceRatio=0.75"));
+    assert_non_null(strstr(text, "whatever their age above diskSpaceCleanForciblyRatio=0.85"));
     struct store_status status;
     store_status(w->store, &status);
     assert_true(status.disk_full);
     assert_false(status.latched);
+    struct store_limits limits = store_limits_of(&w->options);
+    limits.disk_warning_ratio = 0.91;
+    store_set_limits(w->store, &limits);
+    store_refusal_text(w->store, TERN_NO_SPACE, text, sizeof text);
+    assert_non_null(strstr(text, "diskSpaceWarningLevelRatio=0.91"));
     set_used(w, 0.5);
     world_run(w, 1100); /* while full it is looked at each second */
     world_append_ok(w, 0, 100, 1);

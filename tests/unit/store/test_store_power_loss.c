@@ -283,10 +283,42 @@ static void full_queues_keep_the_gate_closed_until_there_is_room(void **state)
         assert_int_equal(gate_check(&w.store->gate), TERN_NO_SPACE);
         world_run(&w, 100);
     }
+    struct store_status status;
+    store_status(w.store, &status);
+    assert_true(status.disk_full);
     sim_fs_fail_clear(w.sim.fs);
     world_run(&w, 1100);
     assert_int_equal(gate_check(&w.store->gate), TERN_OK);
+    store_status(w.store, &status);
+    assert_false(status.disk_full);
     world_append_ok(&w, 0, 300, 1);
+    world_check(&w);
+    world_fini(&w);
+}
+
+/* A segment that cannot be made is a full disk, whatever the ratio says. */
+static void no_room_for_the_next_segment_counts_as_a_full_disk(void **state)
+{
+    (void)state;
+    struct world w;
+    struct store_status status;
+    world_init(&w, 6);
+    world_open(&w);
+    sim_fs_fail(w.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_OPEN,
+                                                 .path_part = "/prepared/",
+                                                 .nth = 1,
+                                                 .errno_value = ENOSPC,
+                                                 .forever = true});
+    for (int i = 0; i < 4; i++)
+        world_append_ok(&w, 0, 3000, 1); /* more than half of it */
+    world_run(&w, 2000);
+    store_status(w.store, &status);
+    assert_true(status.disk_full);
+    assert_int_equal(gate_check(&w.store->gate), TERN_OK);
+    sim_fs_fail_clear(w.sim.fs);
+    world_run(&w, 2000);
+    store_status(w.store, &status);
+    assert_false(status.disk_full);
     world_check(&w);
     world_fini(&w);
 }
@@ -327,6 +359,7 @@ int main(void)
         cmocka_unit_test(late_full_disk_of_a_queue_latches),
         cmocka_unit_test(late_full_disk_of_the_index_latches),
         cmocka_unit_test(full_queues_keep_the_gate_closed_until_there_is_room),
+        cmocka_unit_test(no_room_for_the_next_segment_counts_as_a_full_disk),
         cmocka_unit_test(a_start_on_a_full_disk_asks_for_room_and_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
