@@ -318,11 +318,12 @@ TERN_API enum tern_code tern_push_consumer_resume(struct tern_push_consumer *con
  * no broker of a set takes them, docs/ordering.md), leaves the group. What was not finished comes
  * again, to another member or after a restart. TERN_TIMEOUT: a listener still runs; everything else
  * is done. Must not be called from a listener (TERN_STATE).
- * Progress in a local file (broadcasting) or in a store of your own: when the last write of it
- * fails, what it failed with is returned, unless a listener still runs; the file and the cause are
- * logged (consumer_store_failed). The consumer is shut down all the same, and what was consumed
- * since the last write that went well comes again after a restart. TERN_NO_MEMORY: it was not
- * written for want of memory.
+ * When the last progress could not be written, what that failed with is returned, unless a listener
+ * still runs; the cause is logged: consumer_commit_failed and consumer_commit_nowhere of a broker,
+ * which is given 3 s to answer beyond timeout_ms, else TERN_TIMEOUT; consumer_store_failed, which
+ * names the file, of a local file (broadcasting) or a store of your own. The consumer is shut down
+ * all the same, and what was consumed since the last write that went well comes again.
+ * TERN_NO_MEMORY: it was not written for want of memory.
  */
 TERN_API enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer,
                                                     int64_t timeout_ms);

@@ -424,8 +424,8 @@ enum tern_code tern_push_consumer_shutdown(struct tern_push_consumer *consumer, 
     if (push_store_used(consumer))
         told = push_store_close(consumer);
     else
-        push_offsets_flush(consumer,
-                           clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
+        told = push_offsets_flush(consumer,
+                                  clock_mono_ns(consumer->env->clock) + ms_to_ns(RPC_TIMEOUT_MS));
     push_leases_flush(consumer, deadline_ns);
     release_queues(consumer);
     push_releases_end(consumer);

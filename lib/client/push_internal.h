@@ -311,6 +311,7 @@ struct tern_push_consumer {
     struct failed_addresses failed;      /* for questions about one queue */
     struct failed_addresses declined;    /* for commits and members */
     _Atomic unsigned commit_failures;    /* in a row */
+    _Atomic int commit_failure;          /* enum tern_code of the last; a shutdown begins at OK */
     _Atomic unsigned send_back_failures; /* in a row */
     struct push_pool pool;
     struct trace *trace; /* NULL: not traced */
@@ -419,8 +420,10 @@ void push_queues_hurry(struct tern_push_consumer *consumer);
 void push_offsets_ask(struct push_queue *queue, int64_t now_ns);
 /* Commits what changed when it is time. @thread control */
 int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns);
-/* Commits, and waits for the answers until the deadline. @thread application */
-void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns);
+/* Commits, and waits for the answers until the deadline. What the progress that no broker has taken
+ * till then failed with; TERN_TIMEOUT: nobody said. @thread application */
+MUST_CHECK enum tern_code push_offsets_flush(struct tern_push_consumer *consumer,
+                                             int64_t deadline_ns);
 /* What an ASKING queue comes to: it begins at the offset (committed: what is known there, -1
  * nothing), as the policy says, or asks again in a while. @thread the state's owner */
 void push_queue_begin(struct push_queue *queue, int64_t offset, int64_t committed,

@@ -24,7 +24,7 @@
  * on the link's threads. Failure modes: an address that cannot tell where to begin is not asked
  * again for a while, the others of the set are; a commit that is not answered with success is made
  * again: once at once at another address of the set, when the master is away or does not take it,
- * else at the next interval.
+ * else at the next interval; what no broker has taken at the end is what shutdown returns.
  */
 #include "client/push_internal.h"
 
@@ -350,6 +350,8 @@ static void op_finish(struct commit_op *op, enum tern_code code,
         if (code != TERN_OK && atomic_load(&queue->dropped))
             queue->leave_attempts++;
     }
+    if (code != TERN_OK)
+        atomic_store(&consumer->commit_failure, code);
     consumer->commits_open--;
     struct latch *done = consumer->commits_open == 0 ? consumer->commits_done : NULL;
     if (done)
@@ -450,6 +452,7 @@ static bool commit_broker(struct tern_push_consumer *consumer, const struct tern
     if (!room || !op) {
         free(room);
         free(op);
+        atomic_store(&consumer->commit_failure, TERN_NO_MEMORY);
         return false; /* at the next interval */
     }
     op->consumer = consumer;
@@ -546,27 +549,50 @@ int64_t push_offsets_step(struct tern_push_consumer *consumer, int64_t now_ns)
     return consumer->commit_due_ns;
 }
 
-void push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns)
+/* Waits until no commit is under way; false: the deadline came before. @locks takes:CONSUMER */
+static bool wait_for_commits(struct tern_push_consumer *consumer, int64_t deadline_ns)
 {
-    for (int attempt = 0; attempt < 2; attempt++) {
-        /* The first round may find commits under way with older offsets; the second says the rest.
-         */
+    struct latch done;
+    latch_init(&done);
+    lock_acquire(&consumer->lock);
+    bool wait = consumer->commits_open > 0;
+    if (wait)
+        consumer->commits_done = &done;
+    lock_release(&consumer->lock);
+    if (!wait || latch_wait(consumer->env->sched, &done, deadline_ns))
+        return true;
+    lock_acquire(&consumer->lock);
+    bool taken = consumer->commits_done == NULL; /* somebody is about to set it */
+    consumer->commits_done = NULL;
+    lock_release(&consumer->lock);
+    if (taken)
+        ENSURE(latch_wait(consumer->env->sched, &done, SCHED_NEVER));
+    return false;
+}
+
+/* What the progress that is still to be told failed with. @locks takes:CONSUMER */
+static enum tern_code untold(struct tern_push_consumer *consumer)
+{
+    bool any = false;
+    lock_acquire(&consumer->lock);
+    for (int list = 0; list < 2; list++)
+        for (struct push_queue *queue = list ? consumer->leaving : consumer->queues; queue;
+             queue = queue->next)
+            any = any || queue->committing || push_queue_commit_due(queue);
+    lock_release(&consumer->lock);
+    enum tern_code code = (enum tern_code)atomic_load(&consumer->commit_failure);
+    return !any ? TERN_OK : code == TERN_OK ? TERN_TIMEOUT : code;
+}
+
+enum tern_code push_offsets_flush(struct tern_push_consumer *consumer, int64_t deadline_ns)
+{
+    atomic_store(&consumer->commit_failure, TERN_OK);
+    /* The first round may find commits under way with older offsets, or an address that is gone;
+     * the second says the rest. */
+    bool answered = true;
+    for (int round = 0; answered && round < 2; round++) {
         commit_all(consumer);
-        struct latch done;
-        latch_init(&done);
-        lock_acquire(&consumer->lock);
-        bool wait = consumer->commits_open > 0;
-        if (wait)
-            consumer->commits_done = &done;
-        lock_release(&consumer->lock);
-        if (!wait || latch_wait(consumer->env->sched, &done, deadline_ns))
-            continue;
-        lock_acquire(&consumer->lock);
-        bool taken = consumer->commits_done == NULL; /* somebody is about to set it */
-        consumer->commits_done = NULL;
-        lock_release(&consumer->lock);
-        if (taken)
-            ENSURE(latch_wait(consumer->env->sched, &done, SCHED_NEVER));
-        return;
+        answered = wait_for_commits(consumer, deadline_ns);
     }
+    return untold(consumer);
 }

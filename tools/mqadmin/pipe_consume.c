@@ -216,8 +216,12 @@ static int read_as_member(struct reader *reader, const char *group)
             wait_a_little(reader);
         pthread_mutex_unlock(&reader->lock);
         code = tern_push_consumer_shutdown(reader->member, SHUTDOWN_MS);
-        if (code != TERN_OK)
-            status = command_fail(reader->invocation, code, NULL);
+        if (code != TERN_OK) {
+            error_set(&err, code,
+                      "the group's last progress was not written: what was printed since the last "
+                      "that was comes again");
+            status = command_fail(reader->invocation, code, &err);
+        }
     }
     tern_push_consumer_destroy(reader->member);
     return status;

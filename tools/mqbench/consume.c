@@ -177,7 +177,9 @@ int bench_consume(const struct bench_options *options)
                                         .gap_ns = run.pulse.longest_ns,
                                         .seconds = (double)(run.last_ns - run.first_ns) / 1e9};
         let_go(&run);
-        tern_push_consumer_shutdown(consumer, 5000);
+        enum tern_code code = tern_push_consumer_shutdown(consumer, 5000);
+        if (code != TERN_OK)
+            (void)bench_fail("the reader did not stop cleanly", code, NULL);
         tern_push_consumer_destroy(consumer);
         status = bench_report(options, &figures);
         status = figures.messages ? status : EXIT_NO;

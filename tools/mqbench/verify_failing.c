@@ -223,9 +223,9 @@ struct verify_failing *verify_failing_start(struct verify *verify, int *status)
 static void stop_consumer(struct verify_failing *failing)
 {
     struct tern_consumer_stats stats;
-    if (tern_push_consumer_shutdown(failing->consumer, LEAVE_MS) != TERN_OK)
-        fprintf(stderr, "mqbench: the failing reader did not stop cleanly within %d ms\n",
-                LEAVE_MS);
+    enum tern_code code = tern_push_consumer_shutdown(failing->consumer, LEAVE_MS);
+    if (code != TERN_OK)
+        (void)bench_fail("the failing reader did not stop cleanly", code, NULL);
     tern_push_consumer_stats(failing->consumer, &stats);
     tern_push_consumer_destroy(failing->consumer);
     pthread_mutex_lock(&failing->verify->lock);

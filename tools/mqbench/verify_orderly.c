@@ -146,8 +146,9 @@ static void leave(struct verify_orderly *orderly, size_t member)
 {
     struct tern_push_consumer *consumer = orderly->members[member];
     orderly->members[member] = NULL;
-    if (consumer && tern_push_consumer_shutdown(consumer, LEAVE_MS) != TERN_OK)
-        fprintf(stderr, "mqbench: an orderly member did not stop cleanly within %d ms\n", LEAVE_MS);
+    enum tern_code code = consumer ? tern_push_consumer_shutdown(consumer, LEAVE_MS) : TERN_OK;
+    if (code != TERN_OK)
+        (void)bench_fail("an orderly member did not stop cleanly", code, NULL);
     tern_push_consumer_destroy(consumer);
 }
 

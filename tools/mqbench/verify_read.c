@@ -106,8 +106,9 @@ void verify_reader_stop(struct verify_reader *reader)
         return;
     verify_watch_stop(reader->watch);
     if (reader->consumer) {
-        if (tern_push_consumer_shutdown(reader->consumer, 5000) != TERN_OK)
-            fprintf(stderr, "mqbench: the reader did not stop cleanly within 5 s\n");
+        enum tern_code code = tern_push_consumer_shutdown(reader->consumer, 5000);
+        if (code != TERN_OK)
+            (void)bench_fail("the reader did not stop cleanly", code, NULL);
         tern_push_consumer_destroy(reader->consumer);
     }
     free(reader);

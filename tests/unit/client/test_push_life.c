@@ -39,6 +39,43 @@ static void shutdown_of_a_suspended_consumer_does_not_wait(void **state)
     rig_destroy(&rig);
 }
 
+/* Progress that no broker has is told, and what was consumed comes again. */
+static void shutdown_returns_what_the_last_commit_failed_with(void **state)
+{
+    static const enum tern_code codes[] = {TERN_FLUSH_SLAVE_TIMEOUT, TERN_SERVICE_NOT_AVAILABLE};
+    (void)state;
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        struct rig rig = rig_create(2);
+        fake_publish(rig.fake, 0, NULL, 10);
+        rig_start(&rig, "*");
+        fake_run_ms(rig.fake, 1000);
+        rig.fake->commit_code = codes[i];
+        assert_int_equal(tern_push_consumer_shutdown(rig.consumer, 1000), codes[i]);
+        assert_int_equal(rig.fake->queues[0].committed, 0); /* where it began */
+        assert_int_equal(rig.fake->member_count, 0);
+        assert_true(sim_log_count(&rig.fake->sim, "consumer_commit_failed") > 0);
+        assert_int_equal(tern_push_consumer_shutdown(rig.consumer, 1000), TERN_STATE);
+        rig_destroy(&rig);
+    }
+}
+
+/* A failure that the second try made good, and one of long ago, are none. */
+static void shutdown_returns_no_failure_that_was_made_good(void **state)
+{
+    (void)state;
+    struct rig rig = rig_create(2);
+    fake_publish(rig.fake, 0, NULL, 10);
+    rig_start(&rig, "*");
+    rig.fake->commit_code = TERN_FLUSH_SLAVE_TIMEOUT;
+    fake_run_ms(rig.fake, 11000);
+    assert_true(rig.fake->commits > 0);
+    rig.fake->commit_code = TERN_OK;
+    rig.fake->brokers[0].commit_code = TERN_SERVICE_NOT_AVAILABLE; /* the slave takes it */
+    assert_ok(tern_push_consumer_shutdown(rig.consumer, 1000));
+    assert_int_equal(rig.fake->queues[0].committed, 10);
+    rig_destroy(&rig);
+}
+
 static void shutdown_ends_although_no_broker_answers(void **state)
 {
     (void)state;
@@ -49,7 +86,7 @@ static void shutdown_ends_although_no_broker_answers(void **state)
     fake_node_down(&rig.fake->brokers[0]);
     fake_node_down(&rig.fake->brokers[1]);
     int64_t begin_ns = rig.fake->sim.clock.now_ns;
-    assert_ok(tern_push_consumer_shutdown(rig.consumer, 1000));
+    assert_int_not_equal(tern_push_consumer_shutdown(rig.consumer, 1000), TERN_OK);
     assert_true(rig.fake->sim.clock.now_ns - begin_ns < ms_to_ns(8000));
     rig_destroy(&rig);
 }
@@ -139,6 +176,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shutdown_commits_and_leaves_the_group),
         cmocka_unit_test(shutdown_of_a_suspended_consumer_does_not_wait),
+        cmocka_unit_test(shutdown_returns_what_the_last_commit_failed_with),
+        cmocka_unit_test(shutdown_returns_no_failure_that_was_made_good),
         cmocka_unit_test(shutdown_ends_although_no_broker_answers),
         cmocka_unit_test(wrong_calls_name_the_state),
         cmocka_unit_test(the_same_group_twice_in_one_instance_is_refused),
