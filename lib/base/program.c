@@ -51,9 +51,11 @@ static enum program_exit print_help(const struct program_info *info)
     printf("usage: %s [-c FILE] [-o key=value]…%s [-p]\n%s\n\n", info->name,
            info->takes_namesrv ? " [-n NAMESRV[;NAMESRV]…]" : "", info->summary);
     puts("  -c FILE               configuration, YAML `key: value` lines\n"
-         "  -o key=value          sets one key, after the file; may be repeated");
+         "  -o key=value          sets one key, after the file; may be repeated, the last one "
+         "counts");
     if (info->takes_namesrv)
-        puts("  -n NAMESRV[;…]        nameservers, host:port; sets namesrvAddr");
+        puts("  -n NAMESRV[;…]        nameservers, host:port; as -o namesrvAddr=…, the last one "
+             "counts");
     puts("  -p                    prints the effective configuration and ends\n"
          "  --config-reference    prints all keys with their defaults and ranges and ends\n"
          "  --version, --help");
@@ -85,6 +87,7 @@ enum program_exit program_parse(const struct program_info *info, int argc, char 
             break;
         case 'n':
             out->namesrv = optarg;
+            out->namesrv_at = out->override_count;
             break;
         case 'o':
             if (out->override_count == PROGRAM_OVERRIDES_MAX)
@@ -111,6 +114,17 @@ enum program_exit program_parse(const struct program_info *info, int argc, char 
     return PROGRAM_GO_ON;
 }
 
+static enum tern_code set_namesrv(const struct config_table *table, void *config, const char *list,
+                                  struct tern_error *err)
+{
+    char assignment[CONFIG_STRING_BYTES + 16];
+    int len = snprintf(assignment, sizeof assignment, "namesrvAddr=%s", list);
+    if ((size_t)len >= sizeof assignment)
+        return error_set(err, TERN_CONFIG, "-n: longer than %d bytes",
+                         (int)CONFIG_STRING_BYTES - 1);
+    return config_set(table, config, assignment, "-n", err);
+}
+
 static enum tern_code load(const struct program_options *options, const struct config_table *table,
                            void *config, struct tern_error *err)
 {
@@ -118,15 +132,11 @@ static enum tern_code load(const struct program_options *options, const struct c
     config_defaults(table, config);
     if (options->config_path)
         code = config_load_file(table, config, options->config_path, err);
-    for (size_t i = 0; code == TERN_OK && i < options->override_count; i++)
-        code = config_set(table, config, options->overrides[i], "-o", err);
-    if (code == TERN_OK && options->namesrv) {
-        char assignment[CONFIG_STRING_BYTES + 16];
-        int len = snprintf(assignment, sizeof assignment, "namesrvAddr=%s", options->namesrv);
-        code = (size_t)len < sizeof assignment
-                   ? config_set(table, config, assignment, "-n", err)
-                   : error_set(err, TERN_CONFIG, "-n: longer than %d bytes",
-                               (int)CONFIG_STRING_BYTES - 1);
+    for (size_t i = 0; code == TERN_OK && i <= options->override_count; i++) {
+        if (options->namesrv && i == options->namesrv_at)
+            code = set_namesrv(table, config, options->namesrv, err);
+        if (code == TERN_OK && i < options->override_count)
+            code = config_set(table, config, options->overrides[i], "-o", err);
     }
     return code;
 }

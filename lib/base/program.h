@@ -42,7 +42,8 @@ struct program_info {
 /* What the command line said. Pointers borrow from argv. */
 struct program_options {
     const char *config_path;                      /* -c, NULL: none */
-    const char *namesrv;                          /* -n, NULL: none */
+    const char *namesrv;                          /* -n, the last one; NULL: none */
+    size_t namesrv_at;                            /* how many -o stand before it */
     const char *overrides[PROGRAM_OVERRIDES_MAX]; /* -o, in the order given */
     size_t override_count;
     bool print_config;    /* -p */
@@ -61,7 +62,8 @@ MUST_CHECK enum program_exit program_parse(const struct program_info *info, int 
 typedef enum tern_code (*program_finish_fn)(void *config, struct tern_error *err);
 
 /*
- * Fills *config: defaults, the file, -o in order, -n; then finish (may be NULL). Answers -p and
+ * Fills *config: defaults, the file, -o and -n in the order given; then finish (may be NULL).
+ * Answers -p and
  * --config-reference. PROGRAM_GO_ON, or the exit status, everything having been printed.
  */
 MUST_CHECK enum program_exit program_configure(const struct program_info *info,

@@ -132,12 +132,38 @@ static void configuration_that_explodes_is_refused_quickly(void **state)
     work_dir_remove(dir);
 }
 
+/* -n is namesrvAddr by another name, whatever the order, and beats the file. */
+static void the_nameservers_given_last_count(void **state)
+{
+    char dir[WORK_DIR_BYTES], path[DAEMON_PATH_BYTES];
+    (void)state;
+    work_dir_make(dir);
+    snprintf(path, sizeof path, "%s/broker.yaml", dir);
+    static const char text[] = "namesrvAddr: filed:1\n";
+    file_write(path, text, sizeof text - 1);
+    const char *const orders[][8] = {
+        {"-o", "namesrvAddr=first:1", "-n", "last:1", "-c", path, "-p"},
+        {"-n", "first:1", "-c", path, "-o", "namesrvAddr=last:1", "-p"},
+        {"-n", "first:1", "-n", "last:1", "-c", path, "-p"},
+        {"-o", "namesrvAddr=first:1", "-o", "namesrvAddr=last:1", "-c", path, "-p"},
+    };
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        struct tool tool;
+        tool_run(&tool, "mqbroker", orders[i], NULL, 0);
+        assert_int_equal(tool.status, 0);
+        assert_contains(tool.out, "namesrvAddr: \"last:1\"\n");
+        tool_free(&tool);
+    }
+    work_dir_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_values_are_refused_with_file_line_and_key),
         cmocka_unit_test(values_that_make_no_sense_together_are_refused_with_their_key),
         cmocka_unit_test(wrong_usage_names_the_option),
+        cmocka_unit_test(the_nameservers_given_last_count),
         cmocka_unit_test(configuration_that_explodes_is_refused_quickly),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
