@@ -382,6 +382,15 @@ static enum tern_code try_parse(const struct content *content, const char *path,
     return code ? error_prefix(err, code, "%s", path) : TERN_OK;
 }
 
+/* A file that is not there is no failure by itself; here it is half of one. */
+static const char *failed_text(const struct content *content, const char *path,
+                               struct tern_error *err)
+{
+    if (content->code == TERN_NOT_FOUND)
+        error_set(err, TERN_NOT_FOUND, "%s: missing", path);
+    return err->text;
+}
+
 static void warn_unknown(const struct env *env, const struct content *content, const char *path,
                          const struct meta *meta)
 {
@@ -430,9 +439,8 @@ enum tern_code durable_read(const struct env *env, const char *path, durable_par
                  file.code == TERN_NOT_FOUND ? "missing" : file_err.text);
         warn_unknown(env, &bak, p.bak, &meta);
     } else {
-        code = error_set(err, TERN_CORRUPT, "%s: %.200s; %s: %.200s", p.file,
-                         file.code == TERN_NOT_FOUND ? "missing" : file_err.text, p.bak,
-                         bak.code == TERN_NOT_FOUND ? "missing" : bak_err.text);
+        code = error_set(err, TERN_CORRUPT, "%.250s; %.250s", failed_text(&file, p.file, &file_err),
+                         failed_text(&bak, p.bak, &bak_err));
     }
 out:
     free(file.text);
