@@ -86,7 +86,8 @@ bool bench_goes_on(const struct bench_options *options, int64_t start_ns, uint64
 /* Prints a figure set as text or JSON to stdout; returns EXIT_OK, or EXIT_NO when there were
  * errors. */
 int bench_report(const struct bench_options *options, const struct bench_figures *figures);
-/* One line "mqbench: what: text" on stderr; returns the exit status that fits the code. */
+/* One line "mqbench: what: text" on stderr, not again within ten seconds of the same line; returns
+ * the exit status that fits the code. @thread any */
 int bench_fail(const char *what, enum tern_code code, const struct tern_error *err);
 /* Progress on a terminal's stderr, at most ten times a second. */
 void bench_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -1,6 +1,7 @@
 /* Figures, progress, and the topic: what all modes share. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "tools/mqbench/bench.h"
 
 enum { IN_FLIGHT_EASY = 1024 }; /* half of what a producer allows by default */
+#define SAY_AGAIN_NS (INT64_C(10) * 1000000000)
 
 int64_t bench_now_ns(void)
 {
@@ -97,11 +99,28 @@ int bench_report(const struct bench_options *options, const struct bench_figures
     return f->errors ? EXIT_NO : EXIT_OK;
 }
 
+/* One line; who tries again each second says the same until it changes. */
+static void say(const char *what, const char *text)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char last[TERN_ERROR_TEXT_BYTES + 128];
+    static int64_t last_ns;
+    char line[sizeof last];
+    snprintf(line, sizeof line, "%s: %s", what, text);
+    pthread_mutex_lock(&lock);
+    int64_t now_ns = bench_now_ns();
+    if (strcmp(line, last) != 0 || now_ns - last_ns >= SAY_AGAIN_NS) {
+        bench_progress_end();
+        fprintf(stderr, "mqbench: %s\n", line);
+        memcpy(last, line, strlen(line) + 1);
+        last_ns = now_ns;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 int bench_fail(const char *what, enum tern_code code, const struct tern_error *err)
 {
-    bench_progress_end();
-    fprintf(stderr, "mqbench: %s: %s\n", what,
-            err && err->text[0] ? err->text : tern_code_text(code));
+    say(what, err && err->text[0] ? err->text : tern_code_text(code));
     if (code == TERN_UNREACHABLE || code == TERN_TIMEOUT || code == TERN_CONNECTION_LOST)
         return EXIT_UNREACHABLE;
     return code == TERN_INVALID || code == TERN_CONFIG ? EXIT_USAGE : EXIT_NO;

@@ -194,7 +194,8 @@ static int find_streams(struct verify *verify, struct readers *readers)
 
 /*
  * A step of the start, tried again for the drain time: brokers may be starting, too, or busy. Each
- * failure is said on stderr. What is wrong with the call stays wrong.
+ * new failure is said on stderr, the same one every ten seconds. What is wrong with the call stays
+ * wrong.
  */
 static int try_to_start(struct verify *verify, struct readers *readers,
                         int (*step)(struct verify *, struct readers *))
