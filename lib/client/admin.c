@@ -43,10 +43,28 @@ struct instance *admin_instance(struct admin *admin)
     return admin->instance;
 }
 
+/* Each nameserver with why it cannot be reached, as far as the text has room. */
+static void explain_namesrvs(struct admin *admin, struct tern_error *err)
+{
+    const char *const *addresses;
+    size_t count = instance_namesrvs(admin->instance, &addresses);
+    for (size_t i = 0; err && i < count; i++) {
+        struct tern_error before = *err, one;
+        error_set(&one, TERN_UNREACHABLE, "%s: cannot be reached", addresses[i]);
+        admin_explain_unreachable(addresses[i], &one);
+        error_set(err, TERN_UNREACHABLE, "%s%s%s", i > 0 ? before.text : "nameserver",
+                  i > 0 ? "; " : " ", one.text);
+    }
+}
+
 enum tern_code admin_call_namesrv(struct admin *admin, TernRequest *request, struct rpc_call **out,
                                   struct tern_error *err)
 {
-    return instance_namesrv_call(admin->instance, request, ADMIN_TIMEOUT_MS, out, err);
+    enum tern_code code =
+        instance_namesrv_call(admin->instance, request, ADMIN_TIMEOUT_MS, out, err);
+    if (code == TERN_UNREACHABLE)
+        explain_namesrvs(admin, err);
+    return code;
 }
 
 enum tern_code admin_call_broker(struct admin *admin, const char *address, TernRequest *request,

@@ -2,6 +2,7 @@
  * mqadmin and what it shows of a cluster: exit codes by class, looking messages up, write
  * permission, key-value configuration.
  */
+#include <signal.h>
 #include <unistd.h>
 
 #include "tests/component/wire.h"
@@ -148,6 +149,45 @@ static void member_that_reaches_nobody_ends_with_3(void **state)
                 "--idle-exit", "500");
     EXPECT_EXIT(NO, "Absent", "consumeMessage", "-n", cluster.namesrv_list, "-t", "Absent", "-g",
                 "lonely", "--idle-exit", "500");
+}
+
+static int continue_nameserver(void **state)
+{
+    (void)state;
+    return kill(cluster.namesrv.pid, SIGCONT);
+}
+
+/* The two are mended differently. */
+static void stopped_nameserver_is_told_apart_from_one_that_is_gone(void **state)
+{
+    (void)state;
+    assert_int_equal(kill(cluster.namesrv.pid, SIGSTOP), 0);
+    EXPECT_EXIT(UNREACHED, "cannot be reached: somebody listens there, but does not answer",
+                "clusterList", "-n", cluster.namesrv_list);
+    char list[128];
+    snprintf(list, sizeof list, "%s;127.0.0.1:1", cluster.namesrv_list);
+    EXPECT_EXIT(UNREACHED, "somebody listens there, but does not answer", "clusterList", "-n",
+                list);
+    EXPECT_EXIT(UNREACHED, "127.0.0.1:1: cannot be reached: nobody listens there", "clusterList",
+                "-n", list);
+    EXPECT_EXIT(UNREACHED, "127.0.0.1:1: cannot be reached: nobody listens there\n", "clusterList",
+                "-n", "127.0.0.1:1");
+}
+
+/* What fails each second is said once, until it changes or some time has passed. */
+static void bench_does_not_repeat_itself_while_it_tries(void **state)
+{
+    static const char *const args[] = {"verify", "-n",      "127.0.0.1:1", "-t",
+                                       "Nobody", "--drain", "3",           NULL};
+    struct tool tool;
+    (void)state;
+    tool_run(&tool, "mqbench", args, NULL, 0);
+    assert_int_equal(tool.status, UNREACHED);
+    const char *line = strstr(tool.err, "mqbench: Nobody: ");
+    assert_non_null(line);
+    if (strstr(line + 1, "mqbench: Nobody: "))
+        fail_msg("said more than once:\n%s", tool.err);
+    tool_free(&tool);
 }
 
 static void bench_ends_with_the_same_classes(void **state)
@@ -363,6 +403,9 @@ int main(void)
         cmocka_unit_test(nobody_reached_ends_with_3),
         cmocka_unit_test(member_that_reaches_nobody_ends_with_3),
         cmocka_unit_test(broker_where_a_nameserver_is_wanted_is_told_as_one),
+        cmocka_unit_test_teardown(stopped_nameserver_is_told_apart_from_one_that_is_gone,
+                                  continue_nameserver),
+        cmocka_unit_test(bench_does_not_repeat_itself_while_it_tries),
         cmocka_unit_test(bench_ends_with_the_same_classes),
         cmocka_unit_test(bench_keeps_as_many_frames_under_way_as_there_is_room_for),
         cmocka_unit_test(help_and_version_end_with_0_on_stdout),
