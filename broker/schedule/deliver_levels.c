@@ -112,12 +112,21 @@ static bool get(struct schedule *s, struct level_run *run, int32_t level, int64_
 
 /* Whether a record is due; else notes when, and up to which offset. */
 static bool is_due(const struct schedule *s, struct level_run *run, int32_t level,
-                   const struct record *record, int64_t max_off, int64_t now_ms, int64_t now_ns)
+                   const struct record *record, int64_t max_off, int64_t now_ms)
 {
+    struct clock *clock = s->broker->env.clock;
     const struct delay_levels *levels = &s->broker->config.delay_levels;
-    bool ahead = record->store_ms > now_ms;
-    int64_t due_ms = delay_level_due_ms(levels, level + 1, ahead ? now_ms : record->store_ms);
+    int64_t due_ms = delay_level_due_ms(levels, level + 1, record->store_ms);
     if (record->queue_off < run->due_end || due_ms <= now_ms)
+        return true;
+    /* The wall clock after the record was stored, or one would lie ahead that does not; and the
+     * other one after that, or what is left of the wait would be too short. */
+    now_ms = clock_wall_ms(clock);
+    int64_t now_ns = clock_mono_ns(clock);
+    bool ahead = record->store_ms > now_ms;
+    if (ahead)
+        due_ms = delay_level_due_ms(levels, level + 1, now_ms);
+    if (due_ms <= now_ms)
         return true;
     run->due_ns = now_ns + ms_to_ns(due_ms - now_ms);
     run->due_ms = ahead ? INT64_MAX : due_ms;
@@ -137,7 +146,7 @@ static bool deliver_one(struct schedule *s, struct level_run *run, int32_t level
     if (((run->putting | run->stored) >> at & 1) ||
         level_progress_is_done(&s->levels, level, record->queue_off))
         return true;
-    if (!is_due(s, run, level, record, max_off, now_ms, now_ns))
+    if (!is_due(s, run, level, record, max_off, now_ms))
         return false;
     if (__builtin_popcountll(run->putting) >= LEVEL_FLIGHTS_MAX || cancel_covers(s, &waiting))
         return false;
