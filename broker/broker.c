@@ -43,8 +43,9 @@ enum {
     FIRST_REGISTRATION_MS = 1000,
     HOUSEKEEPING_MS = 1000,
     DRAIN_MS = 2000,
-    OPENING_PATIENCE_MS = 200,
-    SILENCE_MS = 1000, /* then a nameserver is asked whether it is there */
+    OPENING_PATIENCE_MS = 200, /* with others to be asked */
+    OPENING_ALONE_MS = 5000,   /* with a slow disk only */
+    SILENCE_MS = 1000,         /* then a nameserver is asked whether it is there */
     IDLE_CLOSE_MS = 180000
 };
 
@@ -415,10 +416,15 @@ static enum tern_code start_registering(struct broker *broker, struct tern_error
  */
 static void await_opening(struct broker *broker)
 {
-    int64_t deadline_ns = clock_mono_ns(broker->env.clock) + ms_to_ns(OPENING_PATIENCE_MS);
-    if (broker->config.role == ROLE_SLAVE ||
-        latch_wait(broker->env.sched, &broker->opened, deadline_ns))
+    if (broker->config.role == ROLE_SLAVE)
         return;
+    int64_t last_ns = clock_mono_ns(broker->env.clock) + ms_to_ns(OPENING_ALONE_MS);
+    int64_t now_ns;
+    do {
+        now_ns = clock_mono_ns(broker->env.clock);
+        if (latch_wait(broker->env.sched, &broker->opened, now_ns + ms_to_ns(OPENING_PATIENCE_MS)))
+            return;
+    } while (now_ns < last_ns && ha_opens_alone(broker->ha));
     log_warn(broker->env.log, "recovering",
              "effect=\"reads are served, sends refused\" see=\"mqadmin haStatus\"");
 }

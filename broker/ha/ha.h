@@ -142,6 +142,8 @@ void ha_on_members(struct ha *ha, const struct ha_seen_member *members, size_t c
 
 /* ---- asked by the broker. @thread any ---- */
 
+/* Whether a master that is not open yet waits for nobody but its own disk. */
+bool ha_opens_alone(struct ha *ha);
 /* Whether sends are taken; else code and text. */
 bool ha_writable(struct ha *ha, enum tern_code *code, char *text, size_t size);
 /* Whether pulls are served; else the text why not. */

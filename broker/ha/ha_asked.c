@@ -17,6 +17,11 @@ int ha_state(struct ha *ha)
     return atomic_load(&ha->state);
 }
 
+bool ha_opens_alone(struct ha *ha)
+{
+    return ha_is_master(ha) && opening_alone(ha->opening);
+}
+
 bool ha_writable(struct ha *ha, enum tern_code *code, char *text, size_t size)
 {
     *code = TERN_SERVICE_NOT_AVAILABLE;

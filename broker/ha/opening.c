@@ -545,6 +545,17 @@ bool opening_done(struct opening *opening)
     return done;
 }
 
+bool opening_alone(struct opening *opening)
+{
+    lock_acquire(&opening->lock);
+    bool alone = !opening->failure[0] &&
+                 (opening->stage == OPENING_IDLE || opening->stage == OPENING_BEGINNING ||
+                  (opening->stage == OPENING_WAITING && opening_missing(opening) == 0 &&
+                   !opening_untaken(opening)));
+    lock_release(&opening->lock);
+    return alone;
+}
+
 bool opening_merged(struct opening *opening)
 {
     int64_t now_ns = clock_mono_ns(opening->env->clock);

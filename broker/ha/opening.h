@@ -53,6 +53,8 @@ MUST_CHECK enum tern_code opening_force(struct opening *opening,
 int64_t opening_step(struct opening *opening, int64_t now_ns);
 
 bool opening_done(struct opening *opening);
+/* It waits for nobody and nothing failed: it will be done as soon as the disk has it. */
+bool opening_alone(struct opening *opening);
 /* The members' progress and locks are merged, or there is nobody to wait for (any more). */
 bool opening_merged(struct opening *opening);
 void opening_text(struct opening *opening, char *out, size_t size);

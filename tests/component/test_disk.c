@@ -311,6 +311,30 @@ static void failed_sync_in_the_background_makes_the_store_read_only(void **state
     expect_read_only(&cluster, &wire, 1);
 }
 
+/* ---- slow ---- */
+
+/* Who waits for nobody is ready when it takes sends, however long its own disk takes. */
+static void ready_on_a_slow_disk_means_writable(void **state)
+{
+    static const char *const slow_sync[] = {preload, "SLOW_SYNC_OF=/epochs.json",
+                                            "ASAN_OPTIONS=verify_asan_link_order=0", NULL};
+    struct cluster cluster = {.environment = slow_sync};
+    struct wire wire;
+    (void)state;
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", FSYNC_SHIM);
+    work_dir_make(cluster.dir);
+    snprintf(cluster.store, sizeof cluster.store, "%s/store", cluster.dir);
+    cluster_start_broker(&cluster);
+    wire_open(&wire, cluster.broker.address, "127.0.0.1@slow");
+    wire_make_topic(&wire, "T", 1);
+    assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    assert_int_equal(daemon_stop(&cluster.broker, SIGTERM), 0);
+    cluster_start_broker(&cluster);
+    assert_int_equal(try_send(&wire, NULL), CODE(SUCCESS));
+    wire_close(&wire);
+    cluster_down(&cluster);
+}
+
 /* ---- damaged ---- */
 
 enum damage { EMPTY, ZEROS, HALF, GARBAGE, DAMAGES };
@@ -486,6 +510,7 @@ int main(void)
         cmocka_unit_test(expired_messages_move_the_minimum_up_and_never_back),
         cmocka_unit_test(failed_sync_is_no_success_and_makes_the_store_read_only),
         cmocka_unit_test(failed_sync_in_the_background_makes_the_store_read_only),
+        cmocka_unit_test(ready_on_a_slow_disk_means_writable),
         cmocka_unit_test(damaged_table_is_replaced_by_its_other_generation_with_a_warning),
         cmocka_unit_test(table_with_both_generations_damaged_is_refused_and_nothing_deleted),
         cmocka_unit_test(progress_beyond_the_log_is_lowered_and_logged),
