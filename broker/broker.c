@@ -45,7 +45,6 @@ enum {
     DRAIN_MS = 2000,
     OPENING_PATIENCE_MS = 200, /* with others to be asked */
     OPENING_ALONE_MS = 5000,   /* with a slow disk only */
-    SILENCE_MS = 1000,         /* then a nameserver is asked whether it is there */
     IDLE_CLOSE_MS = 180000
 };
 
@@ -380,18 +379,8 @@ static int64_t housekeeping_step(void *arg, int64_t now_ns)
 /* Everything that a handler may touch is there before the first request can come. */
 static enum tern_code prepare_lanes(struct broker *broker, struct tern_error *err)
 {
-    struct rpc_client_options options = {
-        .max_message_bytes = 64 << 20,
-        .connect_wait_ms = 500,
-        .reconnect_min_ms = 100,
-        .reconnect_max_ms = 5000,
-        .silence_ms = SILENCE_MS,
-        .client_id = "",
-    };
-    enum tern_code code = rpc_client_create(&broker->env, broker->link, &options, &broker->client);
+    enum tern_code code = registrar_create(broker, &broker->registrar, err);
     if (code != TERN_OK)
-        return error_set(err, code, "making the nameserver client: %s", tern_code_text(code));
-    if ((code = registrar_create(broker, &broker->registrar, err)))
         return code;
     if ((code = admin_lane_create(broker, &broker->admin)))
         return error_set(err, code, "starting the admin lane: %s", tern_code_text(code));
@@ -537,9 +526,7 @@ void broker_destroy(struct broker *broker)
     if (broker->commits)
         ack_wait_fail_all(broker->commits, TERN_SERVICE_NOT_AVAILABLE);
     schedule_destroy(broker->schedule); /* its puts and cancellations have ended */
-    if (broker->client)
-        rpc_client_destroy(broker->client);
-    registrar_destroy(broker->registrar); /* after its calls have ended */
+    registrar_destroy(broker->registrar);
     if (broker->server)
         rpc_server_destroy(broker->server);
     long_poll_destroy(broker->polls);

@@ -79,9 +79,8 @@ struct broker {
     struct schedule *schedule; /* delayed messages */
     struct registrar *registrar;
     struct rpc_server *server;
-    struct rpc_client *client; /* to the nameservers */
-    struct ha *_Atomic ha;     /* set while the store already runs; NULL only before and in tests */
-    struct latch opened;       /* set when a master is open for writes the first time */
+    struct ha *_Atomic ha; /* set while the store already runs; NULL only before and in tests */
+    struct latch opened;   /* set when a master is open for writes the first time */
     _Atomic bool opened_set;
     struct task *housekeeper;
 

@@ -1,7 +1,8 @@
 /*
  * Keeps the nameservers informed: registers at start, every registerNameServerPeriod, and at once
- * when topics change; says goodbye at a clean stop. Nameservers share nothing, so each is told by
- * itself. Each also tells who else is there of our name: replication learns it after every round.
+ * when topics change or a nameserver is there again; says goodbye at a clean stop. Nameservers
+ * share nothing, so each is told by itself. Each also tells who else is there of our name:
+ * replication learns it after every round.
  *
  * A detached slave (ha.h) says goodbye and stays away until it has rejoined.
  */
@@ -17,10 +18,11 @@ struct registrar;
 
 enum { NAMESERVERS_MAX = 16 };
 
-/* The addresses come from broker->config.namesrv_addr, the client from broker->client. */
+/* The addresses come from broker->config.namesrv_addr. */
 MUST_CHECK enum tern_code registrar_create(struct broker *broker, struct registrar **out,
                                            struct tern_error *err);
-/* Not before registrar_stop() and, when that found a round under way, the client's destruction. */
+/* Not before registrar_stop(), when it was started. Ends the calls of a round that was abandoned.
+ */
 void registrar_destroy(struct registrar *registrar);
 
 /* Starts the periodic task. */
