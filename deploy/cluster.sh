@@ -242,7 +242,10 @@ up() {
         shift 2
     done
     (layout_nodes "$layout") >/dev/null || exit
-    [ -x "$TERNMQ_BIN/mqbroker" ] || { install_packages "$TERNMQ_SOURCE/deploy/packages.txt"; build "$TERNMQ_PRESET"; }
+    if [ ! -x "$TERNMQ_BIN/mqbroker" ]; then
+        install_packages "$TERNMQ_SOURCE/deploy/packages.txt"
+        build "$TERNMQ_PRESET" "${TERNMQ_PROGRAMS[@]}"
+    fi
     mkdir -p "$home"
     if [ -f "$home/layout" ] && [ "$(cat "$home/layout")" != "$layout" ]; then
         die "$home holds layout $(cat "$home/layout"): cluster.sh destroy --yes first, or set TERNMQ_HOME"

@@ -27,19 +27,40 @@ install_packages() {
         die "apt-get could not install: ${missing[*]}"
 }
 
-# build PRESET [TARGET…]: configures when needed, builds.
+# What it takes to run a cluster: targets of build, without the tests.
+# shellcheck disable=SC2034 # used by who sources this
+TERNMQ_PROGRAMS=(mqnamesrv mqbroker mqadmin mqbench mqstore docs/examples/all)
+
+# build PRESET [TARGET…]: configures and builds. Says so on stderr, unless all is built, and how far it is when that is
+# a terminal; what the tools print is shown when they fail.
 build() {
-    local preset=$1 targets=()
+    local - preset=$1 targets=() status=0 log
+    set -o pipefail
     shift
     [ $# -gt 0 ] && targets=(--target "$@")
-    local log
     log=$(mktemp)
-    if ! { (cd "$TERNMQ_SOURCE" && cmake --preset "$preset" && cmake --build --preset "$preset" "${targets[@]}") >"$log" 2>&1; }; then
-        tail -n 60 "$log" >&2
-        rm -f "$log"
-        die "building preset $preset failed"
+    in_source cmake --preset "$preset" >"$log" 2>&1 || status=$?
+    if [ $status -eq 0 ] && ! in_source cmake --build --preset "$preset" "${targets[@]}" -- -n 2>&1 |
+        grep 'no work to do' >/dev/null; then
+        printf 'building preset %s in build/%s (the first time takes a few minutes) …\n' "$preset" "$preset" >&2
+        in_source cmake --build --preset "$preset" "${targets[@]}" 2>&1 | build_progress "$log" || status=$?
     fi
+    [ $status -eq 0 ] || tail -n 60 "$log" >&2
     rm -f "$log"
+    [ $status -eq 0 ] || die "building preset $preset failed"
+}
+
+in_source() { (cd "$TERNMQ_SOURCE" && "$@"); }
+
+# build_progress LOG: keeps what comes; of "[12/345] …" a terminal shows the figures.
+build_progress() {
+    local line
+    [ -t 2 ] || { cat >>"$1"; return; }
+    while IFS= read -r line; do
+        printf '%s\n' "$line" >>"$1"
+        [[ $line != \[*/*\]* ]] || printf '\r\033[K%s]' "${line%%]*}" >&2
+    done
+    printf '\r\033[K' >&2
 }
 
 # listening PORT: whether somebody does, on loopback.

@@ -19,8 +19,7 @@ case ${1:-} in
 esac
 
 install_packages "$TERNMQ_SOURCE/deploy/packages.txt"
-printf 'building …\n' >&2
-build "$TERNMQ_PRESET" mqnamesrv mqbroker mqadmin mqbench mqstore docs/examples/all # not the tests
+build "$TERNMQ_PRESET" "${TERNMQ_PROGRAMS[@]}"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/ternmq-quickstart.XXXXXX")
 $keep || export TERNMQ_HOME=$work/home

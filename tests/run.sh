@@ -22,7 +22,6 @@ while [ $# -gt 0 ]; do
 done
 
 install_packages "$TERNMQ_SOURCE/deploy/packages.txt" "$TERNMQ_SOURCE/tests/packages.txt"
-printf 'building preset %s …\n' "$preset" >&2
 build "$preset"
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=1}

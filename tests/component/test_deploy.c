@@ -102,18 +102,24 @@ static const char stand_in_daemon[] =
     "echo \"${0##*/} ready 127.0.0.1:1\"\n"
     "read -r <&3\n";
 
-/* Every broker is registered; replication stands as a file beside this program says. */
+/* Replication, and which brokers are registered, stand as files beside this program say. */
 static const char stand_in_mqadmin[] = "#!/bin/bash\n"
                                        "case $1 in\n"
                                        "haStatus) cat \"${0%/*}/view\" ;;\n"
-                                       "*) seq -f '\"127.0.0.1:%.0f\"' 65535 ;;\n"
+                                       "*) bash \"${0%/*}/registered\" ;;\n"
                                        "esac\n";
+#define ALL_REGISTERED "seq -f '\"127.0.0.1:%.0f\"' 65535"
+
+static void set_answer(const char *name, const char *text)
+{
+    char path[DAEMON_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/bin/%s", dir, name);
+    file_write(path, text, strlen(text));
+}
 
 static void set_view(const char *view)
 {
-    char path[DAEMON_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/bin/view", dir);
-    file_write(path, view, strlen(view));
+    set_answer("view", view);
 }
 
 static int stand_in_cluster(void **state)
@@ -127,6 +133,7 @@ static int stand_in_cluster(void **state)
     write_program("mqadmin", stand_in_mqadmin);
     set_view("[{\"state\": \"open\", \"writable\": true, \"slaves\": [{\"inSync\": true, "
              "\"linkUp\": true}]}]");
+    set_answer("registered", ALL_REGISTERED);
     use("stand ins", bin);
     return 0;
 }
@@ -294,13 +301,109 @@ static void a_foreign_process_is_neither_shown_nor_killed(void **state)
     free(CLUSTER(0, "kill", "broker-a-0"));
 }
 
+/* ---- building ---- */
+
+/* cmake that has two steps to do, until it did them; `broken` lets it fail. */
+static const char stand_in_cmake[] =
+    "#!/bin/bash\n"
+    "bin=${0%/*}\n"
+    "case \"$*\" in\n"
+    "'--preset fancy') echo configured ;;\n"
+    "*' -n') [ -f \"$bin/built\" ] && echo 'ninja: no work to do.' || echo '[1/2] one' ;;\n"
+    "*) echo '[1/2] one'; echo '[2/2] two'\n"
+    "   [ ! -f \"$bin/broken\" ] || { echo 'two: error'; exit 1; }\n"
+    "   : >\"$bin/built\" ;;\n"
+    "esac\n";
+
+static void run_build(struct tool *tool, bool terminal)
+{
+    char command[DAEMON_PATH_BYTES];
+    snprintf(command, sizeof command,
+             terminal ? "PATH=%s/bin:$PATH script -qec '. %s/deploy/lib.sh; build fancy' /dev/null"
+                      : "PATH=%s/bin:$PATH; . %s/deploy/lib.sh; build fancy",
+             dir, SOURCE_DIR);
+    assert_int_equal(setenv("SHELL", "/bin/bash", 1), 0);
+    tool_run(tool, "/bin/bash", (const char *const[]){"-c", command, NULL}, NULL, 0);
+}
+
+static int stand_in_build(void **state)
+{
+    int result = stand_in_cluster(state);
+    write_program("cmake", stand_in_cmake);
+    return result;
+}
+
+static int forget_build(void **state)
+{
+    static const char *const names[] = {"built", "broken", "cmake"};
+    char path[DAEMON_PATH_BYTES];
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        snprintf(path, sizeof path, "%s/bin/%s", dir, names[i]);
+        (void)unlink(path);
+    }
+    return 0;
+}
+
+static void build_says_what_it_does_and_is_silent_when_all_is_built(void **state)
+{
+    struct tool tool;
+    (void)state;
+    run_build(&tool, false);
+    assert_int_equal(tool.status, 0);
+    assert_contains(tool.err, "building preset fancy in build/fancy");
+    assert_null(strstr(tool.err, "[1/2]")); /* no terminal, no progress */
+    assert_int_equal(tool.out_size, 0);
+    tool_free(&tool);
+    run_build(&tool, false);
+    assert_int_equal(tool.status, 0);
+    assert_string_equal(tool.err, "");
+    tool_free(&tool);
+}
+
+static void build_shows_its_progress_on_a_terminal(void **state)
+{
+    struct tool tool;
+    (void)state;
+    run_build(&tool, true);
+    assert_int_equal(tool.status, 0);
+    assert_contains(tool.out, "building preset fancy in build/fancy");
+    assert_contains(tool.out, "[2/2]");
+    tool_free(&tool);
+}
+
+static void build_that_fails_shows_its_last_lines(void **state)
+{
+    struct tool tool;
+    (void)state;
+    set_answer("broken", "");
+    run_build(&tool, false);
+    assert_int_equal(tool.status, 1);
+    assert_contains(tool.err, "two: error");
+    assert_contains(tool.err, "building preset fancy failed");
+    tool_free(&tool);
+}
+
 /* ---- with the daemons ---- */
+
+/* The nameserver has this broker, as programs see it that use the cluster. */
+static void expect_listed(const char *broker)
+{
+    static const char *const args[] = {
+        "-c", "eval \"$(" SOURCE_DIR "/deploy/cluster.sh env)\" && mqadmin clusterList", NULL};
+    struct tool tool;
+    tool_run(&tool, "/bin/bash", args, NULL, 0);
+    assert_int_equal(tool.status, 0);
+    assert_contains(tool.out, broker);
+    tool_free(&tool);
+}
 
 /* C-4 */
 static void cluster_goes_up_dies_comes_back_and_goes_down(void **state)
 {
     (void)state;
-    char *out = CLUSTER(0, "up", "1m", "-o", "deleteWhen=04;16");
+    char *out =
+        CLUSTER(0, "up", "1m", "-o", "deleteWhen=04;16", "-o", "registerNameServerPeriod=1s");
     assert_contains(out, "NODE");
     assert_contains(out, "NAMESRV_ADDR=127.0.0.1:");
     free(out);
@@ -377,13 +480,7 @@ static void env_is_for_a_shell_that_uses_the_cluster(void **state)
     assert_contains(err, "cluster.sh up");
     free(err);
     free(CLUSTER(0, "up", "1m"));
-    static const char *const args[] = {
-        "-c", "eval \"$(" SOURCE_DIR "/deploy/cluster.sh env)\" && mqadmin clusterList", NULL};
-    struct tool tool;
-    tool_run(&tool, "/bin/bash", args, NULL, 0);
-    assert_int_equal(tool.status, 0);
-    assert_contains(tool.out, "broker-a");
-    tool_free(&tool);
+    expect_listed("broker-a");
 }
 
 /* A setting that has no effect now must not look as if it had, nor spoil the next start */
@@ -411,6 +508,7 @@ static void wrong_usage_ends_with_2(void **state)
 }
 
 #define STAND_IN(test) cmocka_unit_test_setup_teardown(test, stand_in_cluster, destroy)
+#define BUILD(test) cmocka_unit_test_setup_teardown(test, stand_in_build, forget_build)
 #define REAL(test) cmocka_unit_test_setup_teardown(test, real_cluster, destroy)
 
 int main(void)
@@ -423,6 +521,9 @@ int main(void)
         STAND_IN(ports_are_kept_and_not_given_to_a_second_cluster),
         STAND_IN(several_nodes_die_and_start_at_once),
         STAND_IN(a_foreign_process_is_neither_shown_nor_killed),
+        BUILD(build_says_what_it_does_and_is_silent_when_all_is_built),
+        BUILD(build_shows_its_progress_on_a_terminal),
+        BUILD(build_that_fails_shows_its_last_lines),
         REAL(cluster_goes_up_dies_comes_back_and_goes_down),
         REAL(set_gets_in_sync_and_again_after_its_master_or_all_died),
         cmocka_unit_test(example_configurations_are_accepted),
