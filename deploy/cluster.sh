@@ -6,7 +6,8 @@
 #   cluster.sh status [--json]             NODE ROLE ADDRESS PID STATE
 #   cluster.sh kill NODE…                  SIGKILL
 #   cluster.sh stop NODE… | start NODE…    clean stop, start again (all, then waits until they are ready)
-#   cluster.sh wait [SECONDS]              until every master takes writes with all its slaves in sync (60)
+#   cluster.sh wait [SECONDS]              until every master takes writes with all its slaves in sync, and every
+#                                          nameserver that runs knows every broker that runs (60)
 #   cluster.sh env                         for eval "$(cluster.sh env)": NAMESRV_ADDR, and PATH to the programs
 #   cluster.sh logs NODE                   the node's log
 #   cluster.sh destroy --yes               stop all and delete the stores
@@ -217,14 +218,16 @@ halt() {
     done
 }
 
-# Whether every nameserver knows every broker: they were all started at once, and a broker that came first
-# tries again a second later.
-registered() {
+# Which brokers that run are not known to which nameserver that runs: nothing when all are. A broker that came first
+# tries again soon, and a nameserver that was started again is told at the latest when all tell it anew.
+unregistered() {
     local namesrv broker list
     for namesrv in $(nodes_of NAMESRV); do
+        [ -n "$(pid_of "$namesrv")" ] || continue
         list=$(admin "$namesrv" 5 clusterList -n "$(address_of "$namesrv")") || true
         for broker in $(nodes_of MASTER) $(nodes_of SLAVE); do
-            grep -qF "\"$(address_of "$broker")\"" <<<"$list" || return 1
+            [ -n "$(pid_of "$broker")" ] || continue
+            grep -qF "\"$(address_of "$broker")\"" <<<"$list" || printf ' %s(not registered with %s)' "$broker" "$namesrv"
         done
     done
 }
@@ -264,10 +267,10 @@ up() {
     for node in $(nodes); do launch "$node"; done
     for node in $(nodes); do await "$node"; done
     local deadline=$((SECONDS + ready_seconds))
-    until registered; do
+    local missing
+    while missing=$(unregistered) && [ -n "$missing" ]; do
         if [ "$SECONDS" -ge "$deadline" ]; then
-            printf 'cluster.sh: not every broker is registered with every nameserver after %d s: cluster.sh status\n' \
-                "$ready_seconds" >&2
+            printf 'cluster.sh: after %d s:%s; cluster.sh status\n' "$ready_seconds" "$missing" >&2
             break
         fi
         sleep 0.1
@@ -291,8 +294,8 @@ start() {
     for node; do await "$node"; done
 }
 
-# Every master takes writes, and has as many slaves in sync as the layout gives it. Shows what it waits for when
-# the time is up.
+# Every master takes writes, has as many slaves in sync as the layout gives it, and all can be found. Shows what it
+# waits for when the time is up.
 wait_in_sync() {
     local limit=${1:-60} master state writable in_sync slaves missing
     [[ $limit =~ ^[1-9][0-9]*$ ]] || wrong "wait: '$limit' is no number of seconds"
@@ -307,9 +310,10 @@ wait_in_sync() {
                 missing+=" $master(${state:-no answer}, writable ${writable:--}, in sync ${in_sync:--} of $slaves)"
             fi
         done
+        [ -n "$missing" ] || missing=$(unregistered)
         [ -n "$missing" ] || return 0
         [ "$SECONDS" -lt "$deadline" ] ||
-            die "not in sync after $limit s:$missing; mqadmin haStatus -n '$(namesrv_list)' tells more"
+            die "not ready after $limit s:$missing; mqadmin haStatus -n '$(namesrv_list)' tells more"
         sleep 0.05
     done
 }

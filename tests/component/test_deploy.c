@@ -236,6 +236,26 @@ static void wait_ends_when_all_are_in_sync_and_says_what_is_missing(void **state
     free(CLUSTER(2, "wait", "soon"));
 }
 
+/* A nameserver that was started again knows a broker when that has registered there. */
+static void wait_ends_when_nameservers_that_run_know_all_brokers_that_run(void **state)
+{
+    (void)state;
+    free(CLUSTER(0, "up", "2n-2m-2s-sync"));
+    free(CLUSTER(0, "wait"));
+    set_answer("registered", "");
+    char *err = CLUSTER(1, "wait", "1");
+    assert_contains(err, "broker-b-1(not registered with namesrv-1)");
+    assert_contains(err, "broker-a-0(not registered with namesrv-2)");
+    free(err);
+    free(CLUSTER(0, "stop", "namesrv-1"));
+    err = CLUSTER(1, "wait", "1");
+    assert_null(strstr(err, "namesrv-1)"));
+    assert_contains(err, "namesrv-2)");
+    free(err);
+    free(CLUSTER(0, "stop", "namesrv-2"));
+    free(CLUSTER(0, "wait"));
+}
+
 /* A restart must find its addresses again, whatever else came up meanwhile. */
 static void ports_are_kept_and_not_given_to_a_second_cluster(void **state)
 {
@@ -415,6 +435,8 @@ static void cluster_goes_up_dies_comes_back_and_goes_down(void **state)
     free(CLUSTER(0, "start", "broker-a-0"));
     free(CLUSTER(0, "stop", "namesrv-1"));
     free(CLUSTER(0, "start", "namesrv-1"));
+    free(CLUSTER(0, "wait"));
+    expect_listed("broker-a");
     out = CLUSTER(0, "status");
     assert_null(strstr(out, "dead"));
     free(out);
@@ -518,6 +540,7 @@ int main(void)
         STAND_IN(slaves_and_nameservers_are_told_who_they_are),
         STAND_IN(states_are_what_the_brokers_say),
         STAND_IN(wait_ends_when_all_are_in_sync_and_says_what_is_missing),
+        STAND_IN(wait_ends_when_nameservers_that_run_know_all_brokers_that_run),
         STAND_IN(ports_are_kept_and_not_given_to_a_second_cluster),
         STAND_IN(several_nodes_die_and_start_at_once),
         STAND_IN(a_foreign_process_is_neither_shown_nor_killed),
