@@ -78,6 +78,7 @@ enum tern_code broker_create(const struct env *env, struct link *link,
     broker->env = *env;
     broker->link = link;
     broker->started_ms = clock_wall_ms(env->clock);
+    broker->started_ns = clock_mono_ns(env->clock);
     *out = broker;
     return TERN_OK;
 }

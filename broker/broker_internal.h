@@ -56,6 +56,7 @@ struct broker {
     struct host store_host;                 /* stamped into records: the advertised address */
     char address[CONFIG_STRING_BYTES + 16]; /* host:port that clients use */
     int64_t started_ms;                     /* wall clock */
+    int64_t started_ns;                     /* monotonic */
     uint8_t store_uuid[16];                 /* identifies the store to nameservers and peers */
     bool recovered_unclean;                 /* the store, at start */
     _Atomic bool stopping;

@@ -232,7 +232,7 @@ static const char *role_text(int32_t role)
 
 static void add_broker(struct entries *entries, struct broker *broker)
 {
-    int64_t now_ms = clock_wall_ms(broker->env.clock);
+    int64_t ran_ns = clock_mono_ns(broker->env.clock) - broker->started_ns;
     add(entries, "brokerVersionDesc", "TernMQ %s", TERN_VERSION);
     add(entries, "brokerName", "%s", broker->config.broker_name);
     add_number(entries, "brokerId", broker->config.broker_id);
@@ -242,7 +242,8 @@ static void add_broker(struct entries *entries, struct broker *broker)
     add(entries, "flushDiskType", "%s",
         broker->config.flush_type == FLUSH_SYNC ? "SYNC_FLUSH" : "ASYNC_FLUSH");
     add_number(entries, "bootTimestamp", broker->started_ms);
-    add_number(entries, "runtimeMs", now_ms - broker->started_ms);
+    add_number(entries, "currentTimestamp", clock_wall_ms(broker->env.clock));
+    add_number(entries, "runtimeMs", ran_ns / 1000000); /* whatever the wall clock was set to */
     add_number(entries, "topics", topics_count(broker->topics));
     add_number(entries, "clients", members_count(broker->members));
     add_number(entries, "connections", rpc_server_peers(broker->server));

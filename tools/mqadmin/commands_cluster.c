@@ -40,7 +40,7 @@ static json_t *hours_cell(const struct rpc_call *call)
 {
     char text[32] = "-";
     int64_t earliest_ms = status_number(call, "earliestMessageTimeStamp", -1);
-    int64_t now_ms = status_number(call, "bootTimestamp", 0) + status_number(call, "runtimeMs", 0);
+    int64_t now_ms = status_number(call, "currentTimestamp", 0); /* its clock stamped the message */
     if (earliest_ms > 0 && now_ms > earliest_ms)
         snprintf(text, sizeof text, "%.2f", (double)(now_ms - earliest_ms) / 3600000);
     return text_of(text);
