@@ -24,9 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
-enum { SLOTS_AT_FIRST = 4 };
+enum { SLOTS_AT_FIRST = 4, LOWER_LOGGED_MS = 60000 };
 
 /* ---- entries and slots; @locks holds:BROKER_OFFSETS ---- */
 
@@ -442,6 +443,26 @@ static enum offsets_commit_result commit(struct offsets *offsets, const char *gr
     return OFFSETS_STORED;
 }
 
+/*
+ * Requests of one client run side by side, so that of two commits the later one may come first, and
+ * whoever commits for a group by other means than its consumers comes late at times. Nothing is
+ * wrong or to be done then; what goes on for long may be a member that no longer owns the queue.
+ */
+static void log_lower(struct offsets *offsets, const char *group, const char *topic,
+                      int32_t queue_id, int64_t offset, int64_t held)
+{
+    int64_t now_ns = clock_mono_ns(offsets->env.clock);
+    int64_t due_ns = atomic_load(&offsets->lower_log_due_ns);
+    atomic_fetch_add(&offsets->lower_count, 1);
+    if (now_ns < due_ns || !atomic_compare_exchange_strong(&offsets->lower_log_due_ns, &due_ns,
+                                                           now_ns + ms_to_ns(LOWER_LOGGED_MS)))
+        return;
+    log_info(offsets->env.log, "commit_lower_ignored",
+             "group=%s topic=%s queue=%" PRId32 " committed=%" PRId64 " held=%" PRId64
+             " times=%" PRIu64,
+             group, topic, queue_id, offset, held, atomic_exchange(&offsets->lower_count, 0));
+}
+
 enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *group,
                                           const char *topic, int32_t queue_id, int64_t offset,
                                           struct offset_version version, int64_t *held,
@@ -460,9 +481,7 @@ enum offsets_commit_result offsets_commit(struct offsets *offsets, const char *g
         change_counter_tell(offsets->changed.counter);
     }
     if (result == OFFSETS_LOWER && offset < *held)
-        log_warn(offsets->env.log, "commit_lower_ignored",
-                 "group=%s topic=%s queue=%" PRId32 " committed=%" PRId64 " held=%" PRId64, group,
-                 topic, queue_id, offset, *held);
+        log_lower(offsets, group, topic, queue_id, offset, *held);
     else if (result == OFFSETS_FULL)
         log_error(offsets->env.log, "offset_table_full", "group=%s topic=%s queue=%" PRId32, group,
                   topic, queue_id);

@@ -59,6 +59,8 @@ struct offsets {
     struct lock file_lock; /* one writer of the file; held over its I/O, taken before `lock` */
     struct change_counter own_counter; /* until another is shared */
     _Atomic bool recovers;             /* base.kept_end is not -1, read without the lock */
+    _Atomic int64_t lower_log_due_ns;  /* when a lower commit may be logged again */
+    _Atomic uint64_t lower_count;      /* since the last that was */
 
     struct lock lock; /* protects the rest */
     struct offset_entry **buckets;

@@ -91,6 +91,23 @@ static void lower_commit_is_ignored_and_logged_OF_11(void **state)
     assert_int_equal(commit("G", "T", 0, 101, V0), OFFSETS_STORED);
 }
 
+/* What comes late again and again, as commits beside a running consumer do, is said once a minute,
+ * with how often. */
+static void lower_commits_are_logged_rarely_with_their_count(void **state)
+{
+    (void)state;
+    assert_int_equal(commit("G", "T", 0, 100, V0), OFFSETS_STORED);
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(commit("G", "T", 0, 40, V0), OFFSETS_LOWER);
+    assert_int_equal(sim_log_count(&sim, "commit_lower_ignored"), 1);
+    assert_int_equal(sim_log_count(&sim, "WARN"), 0);
+    sim_run_for(sim.sched, ms_to_ns(60000));
+    assert_int_equal(commit("G", "T", 1, 7, V0), OFFSETS_STORED);
+    assert_int_equal(commit("G", "T", 1, 6, V0), OFFSETS_LOWER);
+    assert_int_equal(sim_log_count(&sim, "commit_lower_ignored"), 2);
+    assert_int_equal(sim_log_count(&sim, "held=7 times=100"), 1);
+}
+
 static void reset_sets_any_offset_and_makes_earlier_commits_old_OF_11(void **state)
 {
     (void)state;
@@ -489,6 +506,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(nothing_committed_is_told_apart_from_offset_0_OF_04),
         TEST(lower_commit_is_ignored_and_logged_OF_11),
+        TEST(lower_commits_are_logged_rarely_with_their_count),
         TEST(reset_sets_any_offset_and_makes_earlier_commits_old_OF_11),
         TEST(newer_version_wins_over_a_higher_offset),
         TEST(highest_counter_moves_on_to_the_next_epoch),
