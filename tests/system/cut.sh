@@ -14,7 +14,7 @@ set -euo pipefail
 . "$(dirname "$0")/netns.sh"
 
 gap_limit_ms=6000 # aimed at: 3000
-sync_seconds=60
+sync_seconds=90
 lines=600         # part 2: at 50 a second
 backlog=20000     # part 3
 
