@@ -150,7 +150,8 @@ void queue_free_ring(struct consume_queue *queue)
     free(gone);
 }
 
-enum tern_code queue_write_out(struct consume_queue *queue)
+/* As many as a ring has at most as a rule; *rest: there are more. */
+static enum tern_code write_some(struct consume_queue *queue, bool *rest)
 {
     uint8_t raw[QUEUE_RING_UNITS_MAX * QUEUE_UNIT_BYTES];
     enum tern_code code = TERN_OK;
@@ -158,7 +159,9 @@ enum tern_code queue_write_out(struct consume_queue *queue)
     lock_acquire(&queue->lock);
     int64_t from = queue->written;
     int64_t max = atomic_load_explicit(&queue->max, memory_order_relaxed);
-    uint32_t count = queue->dead ? 0 : (uint32_t)(max - from);
+    int64_t left = queue->dead ? 0 : max - from;
+    uint32_t count = left < QUEUE_RING_UNITS_MAX ? (uint32_t)left : QUEUE_RING_UNITS_MAX;
+    *rest = left > count;
     if (count > 0)
         ring_copy_out(queue, from, count, raw);
     lock_release(&queue->lock);
@@ -170,6 +173,15 @@ enum tern_code queue_write_out(struct consume_queue *queue)
         lock_release(&queue->lock);
     }
     lock_release(&queue->io_lock);
+    return code;
+}
+
+enum tern_code queue_write_out(struct consume_queue *queue)
+{
+    bool rest = true;
+    enum tern_code code = TERN_OK;
+    while (rest && !code)
+        code = write_some(queue, &rest);
     return code;
 }
 
@@ -213,14 +225,31 @@ static enum tern_code check_order(struct consume_queue *queue, int64_t offset, b
     return TERN_CORRUPT;
 }
 
+/* No room on the disk: a ring of twice the size, as long as the table may keep so much.
+ * @thread the dispatch token's holder */
+static enum tern_code keep_more(struct consume_queue *queue, uint32_t have)
+{
+    struct queue_table *table = queue->table;
+    if (table->keep_units < have)
+        return TERN_NO_SPACE;
+    enum tern_code code = ring_grow(queue, have * 2);
+    if (code == TERN_OK) {
+        table->keep_units -= have;
+        table->kept_units += have;
+    }
+    return code;
+}
+
 /* A ring that takes more: a larger one, or the same when its units went to the file. */
 static enum tern_code make_room(struct consume_queue *queue, uint32_t wanted)
 {
     lock_acquire(&queue->lock); /* a flush may free an idle ring */
     uint32_t have = queue->ring_units;
     lock_release(&queue->lock);
-    if (have == QUEUE_RING_UNITS_MAX)
-        return queue_write_out(queue);
+    if (have >= QUEUE_RING_UNITS_MAX) {
+        enum tern_code code = queue_write_out(queue);
+        return code == TERN_NO_SPACE ? keep_more(queue, have) : code;
+    }
     uint32_t units = have ? have : QUEUE_RING_UNITS_MIN / 2;
     do
         units *= 2;

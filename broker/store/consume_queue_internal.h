@@ -38,7 +38,7 @@
 
 enum {
     QUEUE_RING_UNITS_MIN = 16,
-    QUEUE_RING_UNITS_MAX = 256, /* 5 KiB; powers of two */
+    QUEUE_RING_UNITS_MAX = 256, /* 5 KiB; powers of two; a table that keeps units has larger ones */
     QUEUE_FILLER_SIZE = 0x7FFFFFFF
 };
 
@@ -102,6 +102,8 @@ struct queue_table {
     uint32_t count, topic_count;
     uint64_t next_serial;
     uint64_t batch_serial; /* the dispatch token's: of its last batch */
+    int64_t keep_units;    /* the dispatch token's: how many more the rings may keep */
+    int64_t kept_units;    /* and how many they were given */
     struct lock flush_lock;
     _Atomic(struct consume_queue *)
         touched;                  /* put to since the last flush; each holds a reference */

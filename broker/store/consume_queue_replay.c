@@ -19,6 +19,10 @@
  *     below max    compared, mended
  *     else         of an earlier life, left
  *
+ * A unit that differs may stand where the file has no block, and a full disk none for it (half of a
+ * unit may have found room at a page's end). A table that keeps units then cuts the queue there,
+ * and it goes on in memory: all behind it comes again with the replay.
+ *
  * Threads: the dispatch token's holder. Failure modes: as consume_queue_put().
  */
 #include "broker/store/consume_queue_internal.h"
@@ -127,6 +131,21 @@ static enum step next_step(struct consume_queue *queue, int64_t offset,
     return step;
 }
 
+/* Nothing from `offset` on is in files any more; its unit, at phys_off, is to be appended. */
+static enum tern_code give_up_files(struct consume_queue *queue, int64_t offset, int64_t phys_off)
+{
+    log_warn(queue->table->env->log, "queue_cut_for_want_of_room",
+             "topic=%s queue=%d offset=%lld max=%lld", queue->topic->name, queue->queue_id,
+             (long long)offset, (long long)consume_queue_max(queue));
+    enum tern_code code = queue_cut(queue, offset);
+    lock_acquire(&queue->lock);
+    if (!queue->empty)
+        queue->last_phys = phys_off - 1;
+    lock_release(&queue->lock);
+    queue_table_touch(queue->table, queue);
+    return code;
+}
+
 enum tern_code consume_queue_replay(struct consume_queue *queue, int64_t offset,
                                     const struct queue_unit *units, uint32_t count)
 {
@@ -144,7 +163,10 @@ enum tern_code consume_queue_replay(struct consume_queue *queue, int64_t offset,
             return TERN_CORRUPT;
         case STEP_COMPARE:
             code = compare(queue, offset, units, n);
-            break;
+            if (code != TERN_NO_SPACE || queue->table->keep_units == 0)
+                break;
+            code = give_up_files(queue, offset, units[0].phys_off);
+            continue;
         case STEP_SKIP:
             break;
         }

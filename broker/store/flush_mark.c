@@ -72,6 +72,15 @@ enum tern_code flush_mark_read(const struct env *env, const char *path,
     return code;
 }
 
+/* Room for both slots, so that a disk that is full later does not stand against writing them. */
+static enum tern_code reserve_slots(struct file *file)
+{
+    enum { BYTES = (SLOTS - 1) * SLOT_STRIDE + SLOT_BYTES };
+    int64_t size = 0;
+    enum tern_code code = file_size(file, &size);
+    return code || size >= BYTES ? code : file_reserve(file, 0, BYTES);
+}
+
 enum tern_code flush_mark_open(const struct env *env, const char *path, struct flush_mark **out,
                                struct tern_error *err)
 {
@@ -81,6 +90,8 @@ enum tern_code flush_mark_open(const struct env *env, const char *path, struct f
         return error_set(err, TERN_NO_MEMORY, "%s: no memory", path);
     enum tern_code code = fs_open(env->fs, path, FS_READ | FS_WRITE | FS_CREATE, &mark->file);
     struct flush_mark_value value;
+    if (!code)
+        code = reserve_slots(mark->file);
     if (!code)
         code = read_slots(mark->file, &mark->sequence, &value);
     if (code) {

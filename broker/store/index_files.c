@@ -279,7 +279,7 @@ void index_service_range(struct index_service *index, int64_t *begin_ms, int64_t
     *begin_ms = index->file_count ? index->files[0]->header.begin_ms : 0;
     uint64_t tail = atomic_load(&index->tail);
     if (*begin_ms == 0 && atomic_load(&index->head) != tail)
-        *begin_ms = index->ring[tail & (INDEX_RING_KEYS - 1)].store_ms;
+        *begin_ms = index->ring[tail & (index->ring_keys - 1)].store_ms;
     lock_release(&index->lock);
     *end_ms = *begin_ms ? atomic_load(&index->last_ms) : 0;
     int64_t last = atomic_load_explicit(&index->last_phys, memory_order_acquire);

@@ -14,6 +14,7 @@
 
 enum {
     INDEX_RING_KEYS = 65536, /* a power of two; 1.5 MiB, touched only as far as it is used */
+    INDEX_RING_KEYS_MAX = 16 * INDEX_RING_KEYS, /* of a recovery that finds no room on the disk */
     INDEX_TRAILING_MAX = 1024
 };
 
@@ -25,6 +26,8 @@ struct index_service {
     /* The ring: written by the dispatch token's holder at head, read by the holder of `lock` at
      * tail. */
     struct index_key *ring;
+    uint32_t ring_keys; /* a power of two; grows in the recovery, under lock */
+    bool keeps;         /* the dispatch token's: it may grow */
     _Atomic uint64_t head;
     _Atomic uint64_t tail;
     _Atomic int64_t last_phys; /* of the last record put or recovered, -1: none */

@@ -18,7 +18,7 @@
 
 #include "base/bytes.h"
 
-enum { MEND_CHUNK = 16384 };
+enum { MEND_CHUNK = 16384, MEND_PAGE_BYTES = 4096 };
 
 struct mend {
     int64_t durable_phys;
@@ -73,6 +73,24 @@ static enum tern_code take_entries(struct mend *mend, const struct index_file *f
     return code;
 }
 
+/* Only the pages that differ: a full disk may have no room where the file has none so far. */
+static enum tern_code write_slots(const struct mend *mend, const struct index_file *file,
+                                  size_t size)
+{
+    uint8_t there[MEND_PAGE_BYTES];
+    enum tern_code code = TERN_OK;
+    size_t n = 0;
+    for (size_t done = 0; done < size && !code; done += n) {
+        int64_t at = index_slot_at(0) + (int64_t)done;
+        n = (size_t)(MEND_PAGE_BYTES - at % MEND_PAGE_BYTES);
+        n = n < size - done ? n : size - done;
+        code = index_read_whole(file->file, there, n, at);
+        if (!code && memcmp(there, mend->slots + done, n) != 0)
+            code = file_pwrite(file->file, mend->slots + done, n, at);
+    }
+    return code;
+}
+
 enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const char *dir,
                                int64_t durable_phys, uint32_t *kept)
 {
@@ -86,7 +104,7 @@ enum tern_code index_file_mend(struct index_file *file, struct fs *fs, const cha
     if (!code)
         code = take_entries(&mend, file);
     if (!code && mend.kept > 0) {
-        code = file_pwrite(file->file, mend.slots, size, index_slot_at(0));
+        code = write_slots(&mend, file, size);
         if (!code)
             code = index_write_header(file, &mend.header, true);
         if (!code) /* or a later start could meet the header as it was, without the mark */

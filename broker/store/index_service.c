@@ -87,13 +87,13 @@ static enum tern_code apply_run(struct index_service *index, bool *progress)
 {
     uint64_t tail = atomic_load_explicit(&index->tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&index->head, memory_order_acquire);
-    uint32_t at = (uint32_t)(tail & (INDEX_RING_KEYS - 1));
+    uint32_t at = (uint32_t)(tail & (index->ring_keys - 1));
     uint64_t count = head - tail;
     *progress = false;
     if (count == 0)
         return TERN_OK;
-    if (count > INDEX_RING_KEYS - at)
-        count = INDEX_RING_KEYS - at;
+    if (count > index->ring_keys - at)
+        count = index->ring_keys - at;
     struct index_file *file;
     enum tern_code code = index_files_current(index, &file);
     if (code == TERN_OK && !index->scratch.order)
@@ -159,7 +159,7 @@ static int64_t apply_step(void *arg, int64_t now_ns)
 
 bool index_service_busy(const struct index_service *index)
 {
-    return pending(index) > INDEX_RING_KEYS / 4 * 3;
+    return pending(index) > index->ring_keys / 4 * 3;
 }
 
 /* ---- putting ---- */
@@ -168,9 +168,37 @@ bool index_service_busy(const struct index_service *index)
 static void push(struct index_service *index, const struct record *record, uint32_t hash)
 {
     uint64_t head = atomic_load_explicit(&index->head, memory_order_relaxed);
-    index->ring[head & (INDEX_RING_KEYS - 1)] = (struct index_key){
+    index->ring[head & (index->ring_keys - 1)] = (struct index_key){
         .phys_off = record->phys_off, .store_ms = record->store_ms, .hash = hash};
     atomic_store_explicit(&index->head, head + 1, memory_order_release);
+}
+
+/* Twice the ring, when the disk has no room for what is in it. @thread the dispatch token's holder
+ */
+static enum tern_code grow_ring(struct index_service *index)
+{
+    uint32_t old_keys = index->ring_keys;
+    uint32_t keys = old_keys * 2;
+    if (keys > INDEX_RING_KEYS_MAX)
+        return TERN_NO_SPACE;
+    struct index_key *ring = calloc(keys, sizeof *ring);
+    if (!ring)
+        return TERN_NO_MEMORY;
+    lock_acquire(&index->lock); /* its task applies meanwhile */
+    struct index_key *old = index->ring;
+    uint64_t head = atomic_load_explicit(&index->head, memory_order_relaxed);
+    for (uint64_t at = atomic_load(&index->tail); at < head; at++)
+        ring[at & (keys - 1)] = old[at & (old_keys - 1)];
+    index->ring = ring;
+    index->ring_keys = keys;
+    lock_release(&index->lock);
+    free(old);
+    return TERN_OK;
+}
+
+void index_service_keep(struct index_service *index, bool keep)
+{
+    index->keeps = keep;
 }
 
 static bool is_trailing(const struct index_service *index, const struct record *record,
@@ -250,8 +278,10 @@ enum tern_code index_service_put(struct index_service *index, const struct recor
         find_keys(record, &uniq, &keys);
         size_t most = 1 + (keys.len + 1) / 2;
         if (old_head - atomic_load_explicit(&index->tail, memory_order_acquire) + most >
-            INDEX_RING_KEYS) {
+            index->ring_keys) {
             enum tern_code code = index_apply(index);
+            if (code == TERN_NO_SPACE && index->keeps)
+                code = grow_ring(index);
             if (code)
                 return code;
         }
@@ -282,6 +312,7 @@ enum tern_code index_service_create(const struct env *env, const char *dir, uint
     index->slots = slots;
     index->entries = entries;
     index->read_only = read_only;
+    index->ring_keys = INDEX_RING_KEYS;
     index->trailing_phys = -1;
     atomic_init(&index->last_phys, -1);
     memcpy(index->dir, dir, strlen(dir) + 1);

@@ -45,6 +45,10 @@ MUST_CHECK enum tern_code index_service_mend(struct index_service *index,
 MUST_CHECK enum tern_code index_service_put(struct index_service *index,
                                             const struct record *record);
 
+/* From now on keys that find no room on the disk stay in memory, up to a limit; false: no more.
+ * @thread dispatch token */
+void index_service_keep(struct index_service *index, bool keep);
+
 /* Whether the next puts may have to wait for the disk; then the appender leaves its records to the
  * task. */
 bool index_service_busy(const struct index_service *index);

@@ -278,6 +278,14 @@ enum tern_code queue_table_snapshot(struct queue_table *table, struct consume_qu
     return *out ? TERN_OK : TERN_NO_MEMORY;
 }
 
+int64_t queue_table_keep(struct queue_table *table, int64_t most)
+{
+    int64_t kept = table->kept_units;
+    table->keep_units = most;
+    table->kept_units = 0;
+    return kept;
+}
+
 void queue_table_settle(struct queue_table *table)
 {
     lock_acquire(&table->lock);

@@ -124,6 +124,12 @@ MUST_CHECK enum tern_code queue_end_at(struct consume_queue *queue, int64_t phys
 MUST_CHECK enum tern_code queue_table_cut(struct queue_table *table, int64_t at,
                                           struct tern_error *err);
 MUST_CHECK enum tern_code queue_table_clear(struct queue_table *table, struct tern_error *err);
+/*
+ * From now on units that find no room on the disk stay in memory, up to `most` of them above the
+ * usual ones; a flush brings them to the disk when there is room. 0: no more. Returns how many
+ * there are since the last call. @thread the dispatch token's holder
+ */
+int64_t queue_table_keep(struct queue_table *table, int64_t most);
 /* After recovery and replay: every queue's next offset becomes its max. */
 void queue_table_settle(struct queue_table *table);
 uint32_t queue_table_count(struct queue_table *table);

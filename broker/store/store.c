@@ -105,7 +105,7 @@ static enum tern_code start_flushers(struct store *store)
         .mark = store->mark,
         .gate = &store->gate,
         .checkpoint = store->checkpoint,
-        .durable = store->recovery.clean,
+        .durable = store->recovery.clean && !gate_full(&store->gate),
         .root = store->root,
         .interval_ms = o->queue_flush_interval_ms,
     };

@@ -17,6 +17,11 @@
  * A cut of the log that a crash has interrupted (ternmq/cut) is finished: the log's files before
  * they are looked at, queues, index and deletions with the rest; the intent goes when all is done.
  *
+ * A process that was killed on a full disk leaves queues that lack units, and no room for them.
+ * They are kept in memory then and served from there; the queue flusher writes them when there is
+ * room, and lets no appends in until then. Should it be killed again, the next start does the same.
+ * What is beyond the limit of memory for that ends the opening with NO_SPACE.
+ *
  * Threads: the opening one. Failure modes: the first error ends the opening; what was cut or
  * dispatched until then is found in order by the next one.
  */
@@ -37,6 +42,9 @@
 #include "broker/store/store_files.h"
 #include "broker/store/store_internal.h"
 #include "broker/store/store_reset.h"
+
+/* What a replay may keep in memory when the disk is full, besides the usual: 40 MiB. */
+enum { REPLAY_KEEP_UNITS = 2 << 20 };
 
 static void on_dispatch_error(void *arg, enum tern_code code, const char *text)
 {
@@ -231,6 +239,29 @@ static enum tern_code recover_index(struct store *store, int64_t *from, struct t
     return TERN_OK;
 }
 
+/*
+ * Dispatches what queues and index lack. What finds no room on the disk is kept in memory, so that
+ * all that follows finds the whole log dispatched; appends are refused until it is written.
+ */
+static enum tern_code replay(struct store *store, int64_t from, struct tern_error *err)
+{
+    struct store_recovery *recovery = &store->recovery;
+    (void)queue_table_keep(store->queues, REPLAY_KEEP_UNITS);
+    if (store->index)
+        index_service_keep(store->index, true);
+    enum tern_code code = dispatcher_replay(store->dispatcher, from, recovery->log_end,
+                                            &recovery->replayed_records, err);
+    int64_t kept = queue_table_keep(store->queues, 0);
+    if (store->index)
+        index_service_keep(store->index, false);
+    if (code || kept == 0)
+        return code;
+    log_error(store->env->log, "store.queues_full", "root=\"%s\" kept_units=%" PRId64, store->root,
+              kept);
+    atomic_store(&store->gate.queues_full, true); /* the queue flusher looks at once */
+    return TERN_OK;
+}
+
 /* Queues and index: brought in line with the log, what is missing dispatched again. */
 enum tern_code store_recover_derived(struct store *store, struct tern_error *err)
 {
@@ -273,8 +304,7 @@ enum tern_code store_recover_derived(struct store *store, struct tern_error *err
         return error_set(err, code, "%s: cannot start the dispatcher", store->root);
     if (store->options.delay_levels)
         dispatcher_set_delay_levels(store->dispatcher, store->options.delay_levels);
-    code = dispatcher_replay(store->dispatcher, from, recovery->log_end,
-                             &recovery->replayed_records, err);
+    code = replay(store, from, err);
     if (!code)
         code = end_cut(store, err);
     if (!code)

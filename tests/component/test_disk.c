@@ -49,25 +49,24 @@ static void expect_readable(struct wire *wire, int64_t count)
 /* ---- full ---- */
 
 /* A small disk of its own in a mount namespace that ends with this process; false: not allowed. */
-static bool mount_small_disk(const char *dir)
+static bool mount_small_disk(const char *dir, const char *limits)
 {
     static bool separated;
-    char options[32];
     if (!separated &&
         (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)) {
         print_message("no disk of a known size: %s\n", strerror(errno));
         return false;
     }
     separated = true;
-    snprintf(options, sizeof options, "size=%d", DISK_BYTES);
-    if (mkdir(dir, 0755) == 0 && mount("tmpfs", dir, "tmpfs", 0, options) == 0)
+    if (mkdir(dir, 0755) == 0 && mount("tmpfs", dir, "tmpfs", 0, limits) == 0)
         return true;
     print_message("no disk of a known size: %s\n", strerror(errno));
     return false;
 }
 
 /* A broker whose store lies on a small disk, with topic T; false: skipped. */
-static bool full_disk_up(struct cluster *cluster, struct wire *wire)
+static bool small_disk_up(struct cluster *cluster, struct wire *wire, const char *limits,
+                          const char *const *more)
 {
     static const char *const overrides[] = {"mappedFileSizeCommitLog=4MiB",
                                             "maxMessageSize=1MiB",
@@ -79,15 +78,25 @@ static bool full_disk_up(struct cluster *cluster, struct wire *wire)
     memset(cluster, 0, sizeof *cluster);
     work_dir_make(cluster->dir);
     snprintf(cluster->store, sizeof cluster->store, "%s/store", cluster->dir);
-    if (!mount_small_disk(cluster->store)) {
+    if (!mount_small_disk(cluster->store, limits)) {
         work_dir_remove(cluster->dir);
         return false;
     }
     memcpy(cluster->overrides, overrides, sizeof overrides);
+    size_t count = sizeof overrides / sizeof overrides[0] - 1;
+    while (*more)
+        cluster->overrides[count++] = *more++;
     cluster_start_broker(cluster);
     wire_open(wire, cluster->broker.address, "127.0.0.1@full");
     wire_make_topic(wire, "T", 1);
     return true;
+}
+
+static bool full_disk_up(struct cluster *cluster, struct wire *wire)
+{
+    char limits[32];
+    snprintf(limits, sizeof limits, "size=%d", DISK_BYTES);
+    return small_disk_up(cluster, wire, limits, (const char *const[]){NULL});
 }
 
 static void full_disk_down(struct cluster *cluster, struct wire *wire)
@@ -177,6 +186,98 @@ static void full_disk_refuses_sends_and_serves_reads(void **state)
     await_send(&wire, CODE(SUCCESS), NULL);
     expect_readable(&wire, stored + 1);
     full_disk_down(&cluster, &wire);
+}
+
+/* ---- killed when it was full ---- */
+
+/* Takes all inodes that are left. */
+static int take_inodes(const struct cluster *cluster)
+{
+    char name[32], path[DAEMON_PATH_BYTES];
+    for (int count = 0;; count++) {
+        snprintf(name, sizeof name, "inode-%d", count);
+        int fd = open(store_file(cluster, name, path), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return count;
+        close(fd);
+    }
+}
+
+static void give_inodes(const struct cluster *cluster, int count)
+{
+    char name[32];
+    while (count-- > 0) {
+        snprintf(name, sizeof name, "inode-%d", count);
+        free_disk(cluster, name);
+    }
+}
+
+static bool status_says(struct wire *wire, const char *key, const char *value)
+{
+    Tern__Wire__BrokerStatusRequest body = TERN__WIRE__BROKER_STATUS_REQUEST__INIT;
+    WIRE_REQUEST(request, BROKER_STATUS, broker_status, &body);
+    struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
+    const Tern__Wire__BrokerStatusResponse *status = call->response->broker_status;
+    bool says = false;
+    for (size_t i = 0; i < status->n_entries && !says; i++)
+        says = !strcmp(status->entries[i]->key, key) && !strcmp(status->entries[i]->value, value);
+    rpc_call_unref(call);
+    return says;
+}
+
+/*
+ * The queues lack most of what was acknowledged when the process dies, and the next ones find no
+ * room for that: all is served, nothing more is taken, until there is.
+ */
+static void killed_on_full_disk(const char *limits, bool inodes)
+{
+    static const char unnoticed[] = "flushIntervalConsumeQueue=600000";
+    static const char noticed[] = "flushIntervalConsumeQueue=100";
+    enum { MESSAGES = 1500, STARTS = 2 };
+    struct cluster cluster;
+    struct wire wire;
+    int taken = 0;
+    if (!small_disk_up(&cluster, &wire, limits,
+                       (const char *const[]){"diskMaxUsedSpaceRatio=95",
+                                             "diskSpaceCleanForciblyRatio=100",
+                                             "diskSpaceWarningLevelRatio=100", unnoticed, NULL}))
+        skip();
+    if (inodes)
+        taken = take_inodes(&cluster);
+    else
+        fill_disk(&cluster, "filler", 2 * (off_t)DISK_BYTES);
+    for (int i = 0; i < MESSAGES; i++)
+        wire_send(&wire, "T", 0, "x", NULL);
+    for (int start = 0; start < STARTS; start++) {
+        assert_int_equal(daemon_stop(&cluster.broker, SIGKILL), -SIGKILL);
+        for (const char **key = cluster.overrides; *key; key++)
+            *key = *key == unnoticed ? noticed : *key;
+        cluster_start_broker(&cluster);
+        expect_readable(&wire, MESSAGES);
+        await_send(&wire, CODE(SERVICE_NOT_AVAILABLE), "space left");
+        assert_true(status_says(&wire, "diskFull", "true"));
+    }
+    if (inodes)
+        give_inodes(&cluster, taken);
+    else
+        free_disk(&cluster, "filler");
+    await_send(&wire, CODE(SUCCESS), NULL);
+    expect_readable(&wire, MESSAGES + 1);
+    full_disk_down(&cluster, &wire);
+}
+
+static void killed_without_a_free_block_it_starts_and_serves_all(void **state)
+{
+    char limits[32];
+    (void)state;
+    snprintf(limits, sizeof limits, "size=%d", DISK_BYTES);
+    killed_on_full_disk(limits, false);
+}
+
+static void killed_without_a_free_inode_it_starts_and_serves_all(void **state)
+{
+    (void)state;
+    killed_on_full_disk("nr_inodes=100", true);
 }
 
 /* ---- expired ---- */
@@ -507,6 +608,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(above_the_warning_level_sends_are_refused_until_there_is_room),
         cmocka_unit_test(full_disk_refuses_sends_and_serves_reads),
+        cmocka_unit_test(killed_without_a_free_block_it_starts_and_serves_all),
+        cmocka_unit_test(killed_without_a_free_inode_it_starts_and_serves_all),
         cmocka_unit_test(expired_messages_move_the_minimum_up_and_never_back),
         cmocka_unit_test(failed_sync_is_no_success_and_makes_the_store_read_only),
         cmocka_unit_test(failed_sync_in_the_background_makes_the_store_read_only),

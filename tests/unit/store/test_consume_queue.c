@@ -2,6 +2,8 @@
  * Consume queues on a simulated disk: bytes, ring and files, expiry, deletion; and readers on real
  * threads while the head expires.
  */
+#include <errno.h>
+
 #include "tests/unit/store/queue_world.h"
 
 #include <pthread.h>
@@ -351,6 +353,36 @@ static void a_put_ends_when_its_topic_is_deleted_meanwhile(void **state)
     tear_down(&f);
 }
 
+/* A start on a full disk: a ring that grows, as far as the table allows. */
+static void units_that_find_no_room_are_kept_while_that_is_wanted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1);
+    sim_fs_fail(f.sim.fs,
+                &(struct sim_fs_fault){
+                    .op = SIM_FS_PWRITEV, .nth = 1, .errno_value = ENOSPC, .forever = true});
+    assert_int_equal(try_put(f.queue, 0, 300), TERN_NO_SPACE);
+    int64_t max = consume_queue_max(f.queue);
+    assert_int_equal(max, QUEUE_RING_UNITS_MAX);
+    assert_int_equal(queue_table_keep(f.table, 3 * QUEUE_RING_UNITS_MAX), 0);
+    assert_int_equal(try_put(f.queue, max, 2000), TERN_NO_SPACE);
+    assert_int_equal(queue_table_keep(f.table, 0), 3 * QUEUE_RING_UNITS_MAX);
+    max = consume_queue_max(f.queue);
+    assert_int_equal(max, 4 * QUEUE_RING_UNITS_MAX);
+    check(&f, 0, max);
+    sim_fs_fail_clear(f.sim.fs);
+    flush(&f, false);
+    check(&f, 0, max);
+    put(&f, max, max + 700);
+    flush(&f, true);
+    flush(&f, false);
+    assert_null(f.queue->ring);
+    restart(&f, SIM_TORN_NONE, 0, INT64_MAX);
+    check(&f, 0, max + 700);
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +390,7 @@ int main(void)
         cmocka_unit_test(a_queue_without_messages_has_no_file),
         cmocka_unit_test(room_before_a_late_first_unit_is_filler),
         cmocka_unit_test(units_are_read_back_from_ring_and_files),
+        cmocka_unit_test(units_that_find_no_room_are_kept_while_that_is_wanted),
         cmocka_unit_test(reading_outside_gives_nothing),
         cmocka_unit_test(a_put_out_of_order_is_refused_and_changes_nothing),
         cmocka_unit_test(a_cold_file_answers_again_and_the_ring_does_not),

@@ -121,6 +121,29 @@ static void a_replay_that_misses_units_says_where(void **state)
     tear_down(&f);
 }
 
+static void a_replay_that_finds_no_room_asks_for_some(void **state)
+{
+    (void)state;
+    struct fixture f;
+    int64_t records;
+    set_up(&f);
+    for (int i = 0; i < 1000; i++)
+        append(&f, 0, NULL);
+    dispatcher_destroy(f.dispatcher);
+    const struct dispatcher_options options = {.log = &f.log, .queues = f.queues};
+    assert_ok(dispatcher_create(&f.sim.env, &options, &f.dispatcher));
+    sim_fs_fail(f.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_PWRITEV,
+                                                 .path_part = "consumequeue",
+                                                 .nth = 1,
+                                                 .errno_value = ENOSPC,
+                                                 .forever = true});
+    assert_int_equal(dispatcher_replay(f.dispatcher, 0, commit_log_end(&f.log), &records, &f.err),
+                     TERN_NO_SPACE);
+    assert_contains(f.err.text, "TopicTest/0");
+    assert_contains(f.err.text, "make some, start again");
+    tear_down(&f);
+}
+
 /* ---- failures ---- */
 
 static void a_full_disk_makes_messages_late_not_lost(void **state)
@@ -186,6 +209,7 @@ int main(void)
         cmocka_unit_test(a_position_that_expired_moves_to_the_logs_beginning),
         cmocka_unit_test(replaying_again_and_from_anywhere_changes_nothing),
         cmocka_unit_test(a_replay_that_misses_units_says_where),
+        cmocka_unit_test(a_replay_that_finds_no_room_asks_for_some),
         cmocka_unit_test(a_full_disk_makes_messages_late_not_lost),
         cmocka_unit_test(a_failed_write_ends_dispatching),
         cmocka_unit_test(a_topic_made_anew_is_followed_where_it_was_not_deleted),

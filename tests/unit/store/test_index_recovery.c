@@ -340,6 +340,42 @@ static void a_full_ring_is_applied_by_the_putter(void **state)
     tear_down(&f);
 }
 
+/* Puts from `n` on; returns the first that found no room. */
+static int put_until_full(struct fixture *f, int n)
+{
+    enum tern_code code = TERN_OK;
+    while ((code = try_put(f, n * 100ll, NULL, "key", 0)) == TERN_OK)
+        n++;
+    assert_int_equal(code, TERN_NO_SPACE);
+    return n;
+}
+
+/* A start on a full disk: a ring that grows, up to its limit. */
+static void keys_that_find_no_room_are_kept_while_that_is_wanted(void **state)
+{
+    (void)state;
+    struct fixture f;
+    int n = 0;
+    set_up(&f, 1, 1000, 10000000);
+    sim_fs_fail(f.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_OPEN,
+                                                 .path_part = "/index/",
+                                                 .nth = 1,
+                                                 .errno_value = ENOSPC,
+                                                 .forever = true});
+    n = put_until_full(&f, n);
+    assert_in_range(n, INDEX_RING_KEYS - 4, INDEX_RING_KEYS);
+    index_service_keep(f.index, true);
+    n = put_until_full(&f, n);
+    assert_in_range(n, INDEX_RING_KEYS_MAX - 4, INDEX_RING_KEYS_MAX);
+    assert_true(index_service_busy(f.index));
+    sim_fs_fail_clear(f.sim.fs);
+    put(&f, n++ * 100ll, NULL, "key");
+    flush(&f);
+    assert_int_equal(f.index->files[0]->header.count, n + 1);
+    assert_false(index_service_busy(f.index));
+    tear_down(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +391,7 @@ int main(void)
         cmocka_unit_test(a_file_that_does_not_fit_makes_the_mark_void),
         cmocka_unit_test(a_failed_sync_is_not_tried_again),
         cmocka_unit_test(any_failing_call_is_reported_and_loses_nothing),
+        cmocka_unit_test(keys_that_find_no_room_are_kept_while_that_is_wanted),
         cmocka_unit_test(a_full_ring_is_applied_by_the_putter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -323,29 +323,6 @@ static void no_room_for_the_next_segment_counts_as_a_full_disk(void **state)
     world_fini(&w);
 }
 
-/* The queues of a killed process lack what it had not written; a start needs room for that. */
-static void a_start_on_a_full_disk_asks_for_room_and_loses_nothing(void **state)
-{
-    (void)state;
-    struct world w;
-    world_init(&w, 5);
-    world_open(&w);
-    for (int i = 0; i < 20; i++)
-        world_append_ok(&w, 0, 100, 40);
-    world_power_loss(&w, SIM_TORN_NONE);
-    sim_fs_fail(w.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_PWRITEV,
-                                                 .path_part = "/consumequeue/",
-                                                 .nth = 1,
-                                                 .errno_value = ENOSPC,
-                                                 .forever = true});
-    assert_int_equal(world_try_open(&w), TERN_NO_SPACE);
-    assert_non_null(strstr(w.err.text, "make some, start again"));
-    sim_fs_fail_clear(w.sim.fs);
-    world_open(&w);
-    world_check(&w);
-    world_fini(&w);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,7 +337,6 @@ int main(void)
         cmocka_unit_test(late_full_disk_of_the_index_latches),
         cmocka_unit_test(full_queues_keep_the_gate_closed_until_there_is_room),
         cmocka_unit_test(no_room_for_the_next_segment_counts_as_a_full_disk),
-        cmocka_unit_test(a_start_on_a_full_disk_asks_for_room_and_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
