@@ -13,7 +13,7 @@
  *   record newer than the queue's last unit:
  *     at max       appended
  *     below max    a new life: the queue is cut there, then appended
- *     beyond max   units are missing: TERN_CORRUPT
+ *     beyond max   all it has is expired: begun there; else units are missing: TERN_CORRUPT
  *   record not newer:
  *     below min    expired, left
  *     below max    compared, mended
@@ -98,8 +98,20 @@ static enum tern_code begin_new_life(struct consume_queue *queue, int64_t offset
     return queue_cut(queue, offset);
 }
 
+/* All that the queue has is expired: so is what it lacks, which a full disk had no room for. */
+static void begin_behind_gap(struct consume_queue *queue, int64_t offset)
+{
+    log_warn(queue->table->env->log, "queue_begins_behind_gap",
+             "topic=%s queue=%d offset=%lld max=%lld", queue->topic->name, queue->queue_id,
+             (long long)offset, (long long)consume_queue_max(queue));
+    lock_acquire(&queue->lock);
+    queue->empty = true;
+    queue->last_phys = -1;
+    lock_release(&queue->lock);
+}
+
 /* What is to be done with the first `*count` units. */
-enum step { STEP_APPEND, STEP_CUT, STEP_COMPARE, STEP_SKIP, STEP_GAP };
+enum step { STEP_APPEND, STEP_BEGIN, STEP_CUT, STEP_COMPARE, STEP_SKIP, STEP_GAP };
 
 static enum step next_step(struct consume_queue *queue, int64_t offset,
                            const struct queue_unit *units, uint32_t *count)
@@ -114,8 +126,10 @@ static enum step next_step(struct consume_queue *queue, int64_t offset,
         return STEP_SKIP;
     if (empty)
         return STEP_APPEND;
+    if (units[0].phys_off > last_phys && offset > max)
+        return min == max ? STEP_BEGIN : STEP_GAP;
     if (units[0].phys_off > last_phys)
-        return offset == max ? STEP_APPEND : offset < max ? STEP_CUT : STEP_GAP;
+        return offset == max ? STEP_APPEND : STEP_CUT;
     uint32_t older = 1;
     while (older < *count && units[older].phys_off <= last_phys)
         older++;
@@ -156,6 +170,9 @@ enum tern_code consume_queue_replay(struct consume_queue *queue, int64_t offset,
         switch (next_step(queue, offset, units, &n)) {
         case STEP_APPEND:
             return consume_queue_put(queue, offset, units, count);
+        case STEP_BEGIN:
+            begin_behind_gap(queue, offset);
+            continue;
         case STEP_CUT:
             code = begin_new_life(queue, offset, consume_queue_max(queue));
             continue;

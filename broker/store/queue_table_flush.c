@@ -167,8 +167,9 @@ enum tern_code queue_table_expire(struct queue_table *table, int64_t log_min,
         return error_set(err, result, "expiring consume queues");
     lock_acquire(&table->flush_lock);
     for (uint32_t i = 0; i < count; i++) {
-        enum tern_code code = expire_one(queues[i], log_min, result ? NULL : err);
-        if (code && !result)
+        bool minor = !result || result == TERN_NO_SPACE; /* than what may come */
+        enum tern_code code = expire_one(queues[i], log_min, minor ? err : NULL);
+        if (code && minor)
             result = code;
     }
     lock_release(&table->flush_lock);

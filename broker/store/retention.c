@@ -22,8 +22,8 @@
  *
  * Threads: the two tasks; expire_now() in any. `busy` keeps rounds apart, and cuts of the log.
  * Failure modes: a segment that cannot be unlinked stays and is tried again next round; queues or
- * index that cannot follow latch the store. A disk that cannot be asked counts as above
- * max_used_ratio, as in RocketMQ.
+ * index that cannot follow latch the store, but for want of room: their files go in a later round.
+ * A disk that cannot be asked counts as above max_used_ratio, as in RocketMQ.
  */
 #include "broker/store/retention.h"
 
@@ -174,9 +174,9 @@ static void follow(struct retention *r)
     int64_t min = commit_log_min(r->options.log);
     struct tern_error err = {TERN_OK, ""};
     enum tern_code code = queue_table_expire(r->options.queues, min, &err);
-    if (!code && r->options.index)
+    if ((!code || code == TERN_NO_SPACE) && r->options.index)
         code = index_service_expire(r->options.index, min, &err);
-    if (code)
+    if (code && code != TERN_NO_SPACE)
         gate_latch(r->options.gate, code, error_text(&err, code));
     const struct store_observer *observer = &r->options.gate->observer;
     if (observer->on_expired)
