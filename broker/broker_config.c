@@ -134,7 +134,7 @@ static const struct config_row rows[] = {
     {.key = "maxRequestsPerClient", .type = CONFIG_INT, .offset = FIELD(max_requests_per_client), .fallback = "8192", .min = 16, .max = 1000000,
      .help = "Unanswered requests of one connection."},
     {.key = "maxConnections", .type = CONFIG_INT, .offset = FIELD(max_connections), .fallback = "10000", .min = 4, .max = 1000000,
-     .help = "Client connections; further ones are closed."},
+     .help = "Client connections; further ones are closed. At most a half of the files that may be open."},
     {.key = "registerNameServerPeriod", .type = CONFIG_DURATION, .offset = FIELD(register_period_ms), .fallback = "30000", .min = 1000, .max = 60000,
      .help = "How often the broker registers with its nameservers."},
     {.key = "registerBrokerTimeoutMills", .type = CONFIG_DURATION, .offset = FIELD(register_timeout_ms), .fallback = "6000", .min = 100, .max = 60000,

@@ -7,7 +7,7 @@
 #include "broker/broker.h"
 #include "broker/broker_config.h"
 
-enum { STOP_GRACE_S = 5 };
+enum { STOP_GRACE_S = 5, FILES_LEAST = 96 };
 
 static const struct program_info info = {
     .name = "mqbroker",
@@ -46,14 +46,24 @@ out:
     return status;
 }
 
+static enum program_exit run(const struct env *env, const struct broker_config *config)
+{
+    struct tern_error err = {.text = ""};
+    struct link *link = NULL;
+    enum tern_code code = link_nng_create(env, &link, &err);
+    if (code != TERN_OK)
+        return program_fail(&info, code, &err);
+    enum program_exit status = serve(env, link, config);
+    link_destroy(link);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct program_options options;
     struct broker_config config;
-    struct tern_error err;
     struct env env;
     struct log *log = NULL;
-    struct link *link = NULL;
 
     enum program_exit status = program_parse(&info, argc, argv, &options);
     if (status != PROGRAM_GO_ON)
@@ -63,20 +73,17 @@ int main(int argc, char **argv)
     if (status != PROGRAM_GO_ON)
         return (int)status;
     program_block_signals();
-    program_raise_file_limit();
     env_init_system(&env, NULL);
     enum tern_code code = log_create(env.clock, (enum log_level)config.log_level, NULL, NULL, &log);
     if (code != TERN_OK)
         return (int)program_fail(&info, code, NULL);
     env.log = log;
     program_warn_exposed(log, "listenAddr", config.listen_addr);
-    code = link_nng_create(&env, &link, &err);
-    if (code != TERN_OK) {
-        status = program_fail(&info, code, &err);
-    } else {
-        status = serve(&env, link, &config);
-        link_destroy(link);
-    }
+    status = program_share_files(
+        &info, log,
+        &(struct program_files){FILES_LEAST, &config.max_connections, &config.open_files});
+    if (status == PROGRAM_GO_ON)
+        status = run(&env, &config);
     log_destroy(log);
     return (int)status;
 }

@@ -11,7 +11,7 @@
 #include "namesrv/namesrv.h"
 #include "rpc/link.h"
 
-enum { STOP_GRACE_S = 4 };
+enum { STOP_GRACE_S = 4, FILES_LEAST = 64 };
 
 static const struct program_info info = {
     .name = "mqnamesrv",
@@ -60,11 +60,15 @@ int main(int argc, char **argv)
     if (status != PROGRAM_GO_ON)
         return status;
     program_block_signals();
-    program_raise_file_limit();
     enum tern_code code =
         log_create(clock_system(), (enum log_level)config.log_level, NULL, NULL, &log);
     if (code == TERN_OK)
+        status = program_share_files(
+            &info, log, &(struct program_files){FILES_LEAST, &config.max_connections, NULL});
+    if (code == TERN_OK && status == PROGRAM_GO_ON)
         code = run(&config, log, &err);
     log_destroy(log);
+    if (status != PROGRAM_GO_ON)
+        return status;
     return code == TERN_OK ? PROGRAM_DONE : program_fail(&info, code, &err);
 }

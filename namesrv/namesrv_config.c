@@ -57,7 +57,8 @@ static const struct config_row rows[] = {
      .fallback = "10000",
      .min = 16,
      .max = 1000000,
-     .help = "Clients and brokers connected at once; further ones are turned away."},
+     .help = "Clients and brokers connected at once; further ones are turned away. At most a half "
+             "of the files that may be open."},
     {.key = "logLevel",
      .type = CONFIG_ENUM,
      FIELD(log_level),

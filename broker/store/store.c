@@ -77,7 +77,8 @@ static enum tern_code create_parts(struct store *store, struct tern_error *err)
                                         o->read_only, &store->index);
     }
     if (code)
-        return error_set(err, code, "%s: cannot set up queues or index", store->root);
+        return error_set(err, code, "%s: cannot set up queues or index: %s", store->root,
+                         tern_code_text(code));
     return deletions_open(store->env, store->root, &store->deletions, err);
 }
 
@@ -165,7 +166,9 @@ static enum tern_code start_tasks(struct store *store, struct tern_error *err)
         code = start_appender(store);
     if (!code)
         code = start_retention(store);
-    return code ? error_set(err, code, "%s: cannot start the store's tasks", store->root) : TERN_OK;
+    return code ? error_set(err, code, "%s: cannot start the store's tasks: %s", store->root,
+                            tern_code_text(code))
+                : TERN_OK;
 }
 
 static enum tern_code open_store(struct store *store, struct tern_error *err)

@@ -16,7 +16,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -167,7 +166,9 @@ enum program_exit program_configure(const struct program_info *info,
 enum program_exit program_fail(const struct program_info *info, enum tern_code code,
                                const struct tern_error *err)
 {
-    fprintf(stderr, "%s: %s\n", info->name, error_text(err, code));
+    fprintf(stderr, "%s: %s", info->name, error_text(err, code));
+    program_print_cause(code);
+    fputc('\n', stderr);
     return PROGRAM_FAILED;
 }
 
@@ -227,19 +228,6 @@ int program_wait_stop(unsigned grace_s)
     ENSURE(pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL) == 0);
     alarm(grace_s);
     return signo;
-}
-
-uint64_t program_raise_file_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return 0;
-    if (limit.rlim_cur < limit.rlim_max) {
-        struct rlimit raised = {.rlim_cur = limit.rlim_max, .rlim_max = limit.rlim_max};
-        if (setrlimit(RLIMIT_NOFILE, &raised) == 0)
-            limit = raised;
-    }
-    return limit.rlim_cur;
 }
 
 bool program_host_is_loopback(const char *host)

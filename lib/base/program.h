@@ -1,8 +1,8 @@
 /*
  * What the daemons' main() functions share: options, configuration, limits, signals and the end.
  *
- *   program_parse ► program_configure ► program_block_signals ► create, start ► program_ready
- *                                         0 ◄ destroy, stop ◄ program_wait_stop ◄┘
+ *   program_parse ► program_configure ► program_block_signals ► share_files, create, start ►
+ * program_ready 0 ◄ destroy, stop ◄ program_wait_stop ◄┘
  *
  * A main() calls these from its first thread only; the exit statuses are those of every program of
  * the project. Errors are one line on stderr that begins with the program's name; data goes to
@@ -71,7 +71,8 @@ MUST_CHECK enum program_exit program_configure(const struct program_info *info,
                                                const struct config_table *table, void *config,
                                                program_finish_fn finish);
 
-/* Prints "NAME: text" to stderr, the text from err or else the code's own; returns PROGRAM_FAILED.
+/* Prints "NAME: text" to stderr, the text from err or else the code's own, with the limit of the
+ * process that was in the way; returns PROGRAM_FAILED.
  */
 enum program_exit program_fail(const struct program_info *info, enum tern_code code,
                                const struct tern_error *err);
@@ -93,8 +94,25 @@ void program_ready(const struct program_info *info, const char *fmt, ...) PRINTF
  */
 int program_wait_stop(unsigned grace_s);
 
-/* Raises the soft limit of open files to the hard one; returns what holds now. */
-uint64_t program_raise_file_limit(void);
+/* What a program does with open files; connections and cache are the bounds of its configuration.
+ */
+struct program_files {
+    uint64_t least;       /* with fewer it does not start */
+    int64_t *connections; /* at most so many peers */
+    int64_t *cache;       /* at most so many files kept open; NULL: none are */
+};
+
+/*
+ * Raises the soft limit of open files to the hard one and cuts the bounds to what that allows, a
+ * half for connections and a quarter for the cache; what was cut is in the log. PROGRAM_GO_ON, or
+ * PROGRAM_FAILED when even the least is too much, which was printed.
+ */
+MUST_CHECK enum program_exit program_share_files(const struct program_info *info, struct log *log,
+                                                 const struct program_files *files);
+
+/* Prints in brackets to stderr which limit of the process made this code, where that is known;
+ * program_fail() does. */
+void program_print_cause(enum tern_code code);
 
 /* Whether a host ("127.0.0.1", "::1", "localhost") can be reached from this machine only. */
 bool program_host_is_loopback(const char *host);

@@ -53,10 +53,17 @@ struct task {
 
 /*
  * Starts a task; its first step runs at once. name (at most 15 characters) is copied; it is the
- * thread's name. TERN_LIMIT when no thread can be made. @thread any
+ * thread's name. TERN_LIMIT when no thread can be made, see task_start_cause(). @thread any
  */
 MUST_CHECK enum tern_code task_start(struct sched *sched, const char *name, task_step_fn step,
                                      void *arg, struct task **out);
+
+/*
+ * Why this thread's last task_start() made no thread: errno's text, how many run, and the limit
+ * that is in the way with its value. Empty unless it was TERN_LIMIT. Valid until its next
+ * task_start().
+ */
+const char *task_start_cause(void);
 
 /* Makes the task run its step soon. Cheap when it is awake. @thread any, also an NNG callback */
 void task_wake(struct task *task);

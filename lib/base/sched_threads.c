@@ -29,6 +29,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -116,10 +120,61 @@ static int create_thread(struct thread_task *task)
     return rc;
 }
 
+static _Thread_local char start_cause[256];
+
+const char *task_start_cause(void)
+{
+    return start_cause;
+}
+
+/* "100", or "unlimited". */
+static const char *limit_text(int resource, rlim_t unit, char out[24])
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        snprintf(out, 24, "unlimited");
+    else
+        snprintf(out, 24, "%llu", (unsigned long long)(limit.rlim_cur / unit));
+    return out;
+}
+
+/* EAGAIN is what pthread_create() gives for either: whether there is room for a stack tells. */
+static void note_cause(int rc)
+{
+    char limit[24];
+    struct stat threads;
+    size_t stack_bytes = 0;
+    pthread_attr_t attr;
+    unsigned long count = stat("/proc/self/task", &threads) == 0 ? threads.st_nlink - 2 : 0;
+    if (pthread_attr_init(&attr) == 0) {
+        if (pthread_attr_getstacksize(&attr, &stack_bytes) != 0)
+            stack_bytes = 0;
+        pthread_attr_destroy(&attr);
+    }
+    void *stack = MAP_FAILED;
+    if (stack_bytes)
+        stack =
+            mmap(NULL, stack_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack_bytes && stack == MAP_FAILED) {
+        snprintf(start_cause, sizeof start_cause,
+                 "no memory for the stack of a thread, %zu KiB: %s; %lu threads run; limit of "
+                 "addresses in KiB: %s (ulimit -v, LimitAS=)",
+                 stack_bytes / 1024, strerror(errno), count, limit_text(RLIMIT_AS, 1024, limit));
+        return;
+    }
+    if (stack != MAP_FAILED)
+        munmap(stack, stack_bytes);
+    snprintf(start_cause, sizeof start_cause,
+             "no further thread: %s; %lu run here; limit of the user's threads: %s (ulimit -u, "
+             "LimitNPROC=), else of the unit's (TasksMax=)",
+             strerror(rc), count, limit_text(RLIMIT_NPROC, 1, limit));
+}
+
 static enum tern_code thread_task_start(struct sched *sched, const char *name, task_step_fn step,
                                         void *arg, struct task **out)
 {
     (void)sched;
+    start_cause[0] = 0;
     struct thread_task *task = calloc(1, sizeof *task);
     if (!task)
         return TERN_NO_MEMORY;
@@ -131,7 +186,9 @@ static enum tern_code thread_task_start(struct sched *sched, const char *name, t
     /* Stored before the thread runs: its first step may wake the task through the owner's pointer.
      */
     *out = &task->base;
-    if (create_thread(task) != 0) {
+    int rc = create_thread(task);
+    if (rc != 0) {
+        note_cause(rc);
         *out = NULL;
         free(task);
         return TERN_LIMIT;

@@ -5,6 +5,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/sched.h"
@@ -173,15 +178,65 @@ static void tasks_have_their_name_and_leave_signals_to_others(void **state)
     assert_false(sigismember(&own, SIGTERM));
 }
 
+/* In a child, which may not make a further thread under this limit: task_start_cause() says so. */
+static void expect_cause(int resource, rlim_t most, const char *words)
+{
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit limit = {most, most};
+        struct echo echo = {.request = NULL};
+        struct task *task;
+        /* The superuser may have any number of threads. */
+        bool ready = (geteuid() != 0 || setresuid(65534, 65534, 65534) == 0) &&
+                     setrlimit(resource, &limit) == 0;
+        enum tern_code code =
+            ready ? task_start(sched_threads(), "echo", echo_step, &echo, &task) : TERN_STATE;
+        fprintf(stderr, "%s: %s\n", tern_code_name(code), task_start_cause());
+        _exit(code == TERN_LIMIT && strstr(task_start_cause(), words) ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void refused_thread_names_the_limit_of_threads(void **state)
+{
+    (void)state;
+    expect_cause(RLIMIT_NPROC, 0, "limit of the user's threads: 0 (ulimit -u");
+}
+
+static void refused_thread_names_the_limit_of_memory(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* a sanitizer's own addresses are beyond any limit */
+#endif
+    expect_cause(RLIMIT_AS, 4 << 20, "limit of addresses in KiB: 4096 (ulimit -v");
+}
+
+static void no_cause_is_left_when_a_thread_was_made(void **state)
+{
+    (void)state;
+    struct echo echo = {.request = NULL};
+    struct task *task;
+    assert_ok(task_start(sched_threads(), "echo", echo_step, &echo, &task));
+    assert_string_equal(task_start_cause(), "");
+    task_stop(task);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refused_thread_names_the_limit_of_memory), /* no old stack is there yet */
         cmocka_unit_test(no_wake_is_lost),
         cmocka_unit_test(the_first_step_runs_without_a_wake),
         cmocka_unit_test(deadlines_run_the_step_and_not_early),
         cmocka_unit_test(a_latch_that_is_not_set_times_out),
         cmocka_unit_test(stop_ends_a_busy_task),
         cmocka_unit_test(tasks_have_their_name_and_leave_signals_to_others),
+        cmocka_unit_test(refused_thread_names_the_limit_of_threads),
+        cmocka_unit_test(no_cause_is_left_when_a_thread_was_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
