@@ -1,8 +1,8 @@
 /*
  * What the daemons' main() functions share: options, configuration, limits, signals and the end.
  *
- *   program_parse ► program_configure ► program_block_signals ► share_files, create, start ►
- * program_ready 0 ◄ destroy, stop ◄ program_wait_stop ◄┘
+ *   program_parse ► program_configure ► program_block_signals ► program_share_files ─┐
+ *        0 ◄ stop, destroy ◄ program_wait_stop ◄ program_ready ◄ create, start ◄─────┘
  *
  * A main() calls these from its first thread only; the exit statuses are those of every program of
  * the project. Errors are one line on stderr that begins with the program's name; data goes to

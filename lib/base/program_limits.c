@@ -15,9 +15,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <sys/resource.h>
 
 #include "base/log.h"
+#include "base/rlimit.h"
 #include "base/sched.h"
 
 enum { CONNECTIONS_WANTED = 1000 };
@@ -73,24 +73,14 @@ enum program_exit program_share_files(const struct program_info *info, struct lo
     return PROGRAM_GO_ON;
 }
 
-static const char *limit_text(int resource, rlim_t unit, char out[24])
-{
-    struct rlimit limit;
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        snprintf(out, 24, "unlimited");
-    else
-        snprintf(out, 24, "%llu", (unsigned long long)(limit.rlim_cur / unit));
-    return out;
-}
-
 void program_print_cause(enum tern_code code)
 {
-    char addresses[24], threads[24];
+    char addresses[RLIMIT_TEXT_BYTES], threads[RLIMIT_TEXT_BYTES];
     if ((code == TERN_LIMIT || code == TERN_NO_MEMORY) && *task_start_cause())
         fprintf(stderr, " (%s)", task_start_cause());
     else if (code == TERN_NO_MEMORY) /* the transport says so of threads, too */
         fprintf(stderr,
                 " (limit of addresses in KiB: %s (ulimit -v, LimitAS=); of threads: %s (ulimit "
                 "-u, LimitNPROC=, TasksMax=))",
-                limit_text(RLIMIT_AS, 1024, addresses), limit_text(RLIMIT_NPROC, 1, threads));
+                rlimit_text(RLIMIT_AS, 1024, addresses), rlimit_text(RLIMIT_NPROC, 1, threads));
 }

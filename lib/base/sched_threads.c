@@ -31,7 +31,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -39,6 +38,7 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
+#include "base/rlimit.h"
 
 enum { TASK_WOKEN = 1, TASK_STOP = 2, TASK_SLEEPING = 4 };
 enum { LATCH_CLEAR = 0, LATCH_SET = 1, LATCH_WAITED = 2 };
@@ -127,21 +127,10 @@ const char *task_start_cause(void)
     return start_cause;
 }
 
-/* "100", or "unlimited". */
-static const char *limit_text(int resource, rlim_t unit, char out[24])
-{
-    struct rlimit limit;
-    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        snprintf(out, 24, "unlimited");
-    else
-        snprintf(out, 24, "%llu", (unsigned long long)(limit.rlim_cur / unit));
-    return out;
-}
-
 /* EAGAIN is what pthread_create() gives for either: whether there is room for a stack tells. */
 static void note_cause(int rc)
 {
-    char limit[24];
+    char limit[RLIMIT_TEXT_BYTES];
     struct stat threads;
     size_t stack_bytes = 0;
     pthread_attr_t attr;
@@ -159,7 +148,7 @@ static void note_cause(int rc)
         snprintf(start_cause, sizeof start_cause,
                  "no memory for the stack of a thread, %zu KiB: %s; %lu threads run; limit of "
                  "addresses in KiB: %s (ulimit -v, LimitAS=)",
-                 stack_bytes / 1024, strerror(errno), count, limit_text(RLIMIT_AS, 1024, limit));
+                 stack_bytes / 1024, strerror(errno), count, rlimit_text(RLIMIT_AS, 1024, limit));
         return;
     }
     if (stack != MAP_FAILED)
@@ -167,7 +156,7 @@ static void note_cause(int rc)
     snprintf(start_cause, sizeof start_cause,
              "no further thread: %s; %lu run here; limit of the user's threads: %s (ulimit -u, "
              "LimitNPROC=), else of the unit's (TasksMax=)",
-             strerror(rc), count, limit_text(RLIMIT_NPROC, 1, limit));
+             strerror(rc), count, rlimit_text(RLIMIT_NPROC, 1, limit));
 }
 
 static enum tern_code thread_task_start(struct sched *sched, const char *name, task_step_fn step,
