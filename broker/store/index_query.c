@@ -5,7 +5,8 @@
  * the range; the caller looks at the record itself, for its time as for its key.
  *
  * Threads: any. The files wanted are collected under the lock after the ring was applied, then
- * walked without it: entries below the count taken then do not change. Failure modes: codes of the
+ * walked without it: entries below the count taken then do not change. On a full disk the ring
+ * cannot be applied: it is looked through, under the same lock. Failure modes: other codes of the
  * disk; a chain that does not lead to ever smaller numbers is damaged and ends there.
  */
 #include "broker/store/index_internal.h"
@@ -25,12 +26,42 @@ struct searched {
     struct index_header header;
 };
 
-/* Files that overlap the range, newest first. */
-static enum tern_code collect(struct index_service *index, const struct range *range,
-                              struct searched **out, uint32_t *count)
+/* Keys of the ring: when they cannot be applied, they are searched where they are. */
+struct in_ring {
+    int64_t *phys; /* oldest first, for free(); NULL: none */
+    size_t count;
+};
+
+/* @locks holds:STORE_INDEX */
+static enum tern_code look_through_ring(const struct index_service *index, uint32_t hash,
+                                        const struct range *range, struct in_ring *out)
+{
+    uint64_t tail = atomic_load(&index->tail);
+    uint64_t head = atomic_load_explicit(&index->head, memory_order_acquire);
+    size_t room = 0;
+    for (uint64_t at = tail; at < head; at++) {
+        const struct index_key *key = &index->ring[at & (index->ring_keys - 1)];
+        if (key->hash != hash || key->store_ms < range->begin_ms || key->store_ms > range->end_ms)
+            continue;
+        if (out->count == room) {
+            room = room ? room * 2 : 64;
+            int64_t *phys = realloc(out->phys, room * sizeof *phys);
+            if (!phys)
+                return TERN_NO_MEMORY;
+            out->phys = phys;
+        }
+        out->phys[out->count++] = key->phys_off;
+    }
+    return TERN_OK;
+}
+
+/* Files that overlap the range, newest first; with `ring` also what is only there. */
+static enum tern_code collect(struct index_service *index, uint32_t hash, const struct range *range,
+                              struct in_ring *ring, struct searched **out, uint32_t *count)
 {
     *count = 0;
     lock_acquire(&index->lock);
+    enum tern_code code = ring ? look_through_ring(index, hash, range, ring) : TERN_OK;
     *out = malloc(((size_t)index->file_count + 1) * sizeof **out);
     for (uint32_t i = index->file_count; *out && i > 0; i--) {
         struct index_file *file = index->files[i - 1];
@@ -43,7 +74,7 @@ static enum tern_code collect(struct index_service *index, const struct range *r
             break; /* older files end before */
     }
     lock_release(&index->lock);
-    return *out ? TERN_OK : TERN_NO_MEMORY;
+    return *out ? code : TERN_NO_MEMORY;
 }
 
 /* Walks one chain; *more becomes false when on_hit wants no more. */
@@ -84,9 +115,13 @@ enum tern_code index_service_query(struct index_service *index, const char *topi
     struct searched *files = NULL;
     uint32_t count = 0;
     bool more = true;
+    struct in_ring ring = {NULL, 0};
     enum tern_code code = index_apply(index);
-    if (code == TERN_OK)
-        code = collect(index, &range, &files, &count);
+    if (code == TERN_OK || code == TERN_NO_SPACE)
+        code = collect(index, hash, &range, code ? &ring : NULL, &files, &count);
+    while (code == TERN_OK && more && ring.count > 0)
+        more = on_hit(arg, ring.phys[--ring.count]);
+    free(ring.phys);
     for (uint32_t i = 0; i < count; i++) {
         struct file *handle = NULL;
         if (code == TERN_OK && more) {

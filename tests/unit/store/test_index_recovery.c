@@ -340,6 +340,32 @@ static void a_full_ring_is_applied_by_the_putter(void **state)
     tear_down(&f);
 }
 
+/* Nothing can be written: what is in files and what is not are found, newest first. */
+static void keys_are_found_on_a_full_disk(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up(&f, 1, 17, 1000);
+    put_numbered(&f, 0, 30);
+    assert_ok(index_apply(f.index));
+    sim_fs_fail(f.sim.fs, &(struct sim_fs_fault){.op = SIM_FS_PWRITEV,
+                                                 .path_part = "/index/",
+                                                 .nth = 1,
+                                                 .errno_value = ENOSPC,
+                                                 .forever = true});
+    put_numbered(&f, 30, 150);
+    assert_int_equal(query(&f, "U3", 0, INT64_MAX)->count, 1);
+    assert_int_equal(query(&f, "U77", 0, INT64_MAX)->count, 1);
+    struct hits *hits = query(&f, "common", 0, INT64_MAX);
+    assert_int_equal(hits->count, 150);
+    for (int i = 0; i < 150; i++)
+        assert_int_equal(hits->phys[i], (149 - i) * 100);
+    assert_int_equal(query(&f, "U77", 0, T0 + 7600)->count, 0);
+    sim_fs_fail_clear(f.sim.fs);
+    assert_int_equal(query(&f, "common", 0, INT64_MAX)->count, 150);
+    tear_down(&f);
+}
+
 /* Puts from `n` on; returns the first that found no room. */
 static int put_until_full(struct fixture *f, int n)
 {
@@ -391,6 +417,7 @@ int main(void)
         cmocka_unit_test(a_file_that_does_not_fit_makes_the_mark_void),
         cmocka_unit_test(a_failed_sync_is_not_tried_again),
         cmocka_unit_test(any_failing_call_is_reported_and_loses_nothing),
+        cmocka_unit_test(keys_are_found_on_a_full_disk),
         cmocka_unit_test(keys_that_find_no_room_are_kept_while_that_is_wanted),
         cmocka_unit_test(a_full_ring_is_applied_by_the_putter),
     };
