@@ -149,7 +149,8 @@ static void log_standing(const struct nameserver *server)
                  server->failures);
     else if (server->standing == STANDING_REFUSED)
         log_error(broker->env.log, "name_conflict",
-                  "broker=%s id=%" PRId64 " namesrv=%s failures=%" PRIu64 " cause=\"%s\"",
+                  "broker=%s id=%" PRId64 " namesrv=%s failures=%" PRIu64
+                  " code=NAME_CONFLICT cause=\"%s\"",
                   broker->config.broker_name, broker->config.broker_id, address, server->failures,
                   server->text);
     else
@@ -180,8 +181,8 @@ static enum tern_code report(struct registrar *registrar, struct tern_error *err
         struct nameserver *server = &registrar->servers[i];
         note_standing(server, now_ns);
         if (server->result == TERN_NAME_CONFLICT)
-            worst = error_set(err, TERN_NAME_CONFLICT, "nameserver %s: %s",
-                              rpc_peer_address(server->peer), server->text);
+            worst = error_set(err, TERN_NAME_CONFLICT, "NAME_CONFLICT: nameserver %s",
+                              server->text); /* with its address */
     }
     return worst;
 }
