@@ -3,6 +3,7 @@
  * serves everything, refuses appends, and goes on by itself when there is room.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,12 +11,28 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <inttypes.h>
+
 #include "base/clock.h"
 #include "broker/store/commit_log_internal.h"
 #include "broker/store/consume_queue_internal.h"
 #include "tests/unit/store/store_world.h"
 
-enum { ROUNDS = 100, GENERATIONS = 4, PAGE_BYTES = 4096, RECORDS = 1200, HOUR_MS = 3600 * 1000 };
+enum { USUAL_SEEDS = 8, GENERATIONS = 4, PAGE_BYTES = 4096, RECORDS = 1200, HOUR_MS = 3600 * 1000 };
+
+struct seeds {
+    uint64_t first, count;
+};
+
+/* TERN_SIM_SEEDS=first:count runs others than the usual ones. */
+static struct seeds seeds_wanted(void)
+{
+    struct seeds seeds = {1, USUAL_SEEDS};
+    const char *text = getenv("TERN_SIM_SEEDS");
+    if (text)
+        assert_int_equal(sscanf(text, "%" SCNu64 ":%" SCNu64, &seeds.first, &seeds.count), 2);
+    return seeds;
+}
 
 static void no_room_for_queues(struct world *w)
 {
@@ -189,7 +206,8 @@ static void die_somehow(struct world *w, struct cut *cut)
 static void any_crash_around_a_full_disk_loses_nothing_acknowledged(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+    struct seeds seeds = seeds_wanted();
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
         struct world w;
         world_init(&w, seed);
         w.options.sync_flush = seed % 3 != 0;
@@ -236,7 +254,8 @@ static void fill_disk(struct world *w, uint32_t pages)
 static void a_process_killed_on_a_full_disk_always_starts_there(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+    struct seeds seeds = seeds_wanted();
+    for (uint64_t seed = seeds.first; seed < seeds.first + seeds.count; seed++) {
         struct world w;
         struct cut never = {0};
         world_init(&w, seed);

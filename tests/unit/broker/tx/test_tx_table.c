@@ -124,7 +124,7 @@ static void the_table_is_whole_while_some_are_forgotten(void **state)
             else if (entry && entry->state == TX_DISCARDED && rng_below(rng, 2))
                 tx_table_set(&table, entry, TX_PENDING);
         }
-        bool look = table.gap > 0 && rng_below(rng, 20) == 0;
+        bool look = table.gap > 0 && rng_below(rng, 100) == 0;
         if (look)
             check_table();
         checked += look;
