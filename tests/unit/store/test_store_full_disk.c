@@ -11,8 +11,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include <inttypes.h>
-
 #include "base/clock.h"
 #include "broker/store/commit_log_internal.h"
 #include "broker/store/consume_queue_internal.h"
