@@ -8,7 +8,7 @@
 enum { RLIMIT_TEXT_BYTES = 24 };
 
 /* What holds now, in units of `unit`: "100", or "unlimited". Returns out. */
-static inline const char *rlimit_text(int resource, rlim_t unit, char out[RLIMIT_TEXT_BYTES])
+static inline const char *rlimit_text(unsigned resource, rlim_t unit, char out[RLIMIT_TEXT_BYTES])
 {
     struct rlimit limit;
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)

@@ -179,7 +179,7 @@ static void tasks_have_their_name_and_leave_signals_to_others(void **state)
 }
 
 /* In a child, which may not make a further thread under this limit: task_start_cause() says so. */
-static void expect_cause(int resource, rlim_t most, const char *words)
+static void expect_cause(unsigned resource, rlim_t most, const char *words)
 {
     int status;
     pid_t child = fork();
