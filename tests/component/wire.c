@@ -156,6 +156,20 @@ void wire_await_offset(struct wire *wire, const char *topic, int32_t queue_id, i
     }
 }
 
+void wire_expect_readable(struct wire *wire, int64_t count)
+{
+    Tern__Wire__PullRequest pull;
+    WIRE_REQUEST(request, PULL, pull, &pull);
+    wire_await_offset(wire, "T", 0, count);
+    for (int64_t next = 0; next < count;) {
+        wire_fill_pull(&pull, "T", 0, next);
+        struct rpc_call *call = wire_ask(wire, &request, NULL, 0);
+        assert_int_equal(call->response->code, CODE(SUCCESS));
+        next = call->response->pull->next_offset;
+        rpc_call_unref(call);
+    }
+}
+
 void wire_fill_pull(Tern__Wire__PullRequest *pull, const char *topic, int32_t queue_id,
                     int64_t offset)
 {

@@ -67,6 +67,8 @@ void wire_fill_pull(Tern__Wire__PullRequest *pull, const char *topic, int32_t qu
                     int64_t offset);
 /* Waits until dispatch has reached this offset. */
 void wire_await_offset(struct wire *wire, const char *topic, int32_t queue_id, int64_t offset);
+/* Reads all `count` messages of queue 0 of T, by offset. */
+void wire_expect_readable(struct wire *wire, int64_t count);
 /* A value of the broker's status; -1 when it is not there. */
 int64_t wire_status(struct wire *wire, const char *key);
 /* Asks until the status has this value. */

@@ -239,16 +239,8 @@ static struct sockaddr_in loopback(uint16_t port)
 
 int raw_listen(uint16_t *port)
 {
-    struct sockaddr_in address = loopback(*port);
-    socklen_t len = sizeof address;
-    int on = 1;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    int fd = port_hold(port);
     assert_int_equal(listen(fd, 128), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
-    *port = ntohs(address.sin_port);
     return fd;
 }
 

@@ -86,7 +86,7 @@ void call_with(struct dialled *dialled, char fill, size_t size, int64_t timeout_
                struct results *results);
 
 /* Plain sockets. */
-int raw_listen(uint16_t *port);
+int raw_listen(uint16_t *port); /* on any port; says which */
 int raw_connect(uint16_t port);
 /* Closes with RST. */
 void raw_reset(int fd);
